@@ -1,0 +1,111 @@
+"""The bundled models: sizes, seeds, options, errors."""
+
+import pytest
+import torch
+
+from fedfibos.models import MODELS, build
+from fedfibos.params import layout_of, params_of
+
+
+def count(module: torch.nn.Module) -> int:
+    return sum(p.numel() for p in module.parameters())
+
+
+@pytest.mark.parametrize("norm", ["group", "batch"])
+@pytest.mark.parametrize(("num_classes", "expected"), [(10, 11_173_962), (100, 11_220_132)])
+def test_resnet18_has_the_published_number_of_parameters(norm, num_classes, expected):
+    assert count(build("resnet18", num_classes, (3, 32, 32), norm=norm)) == expected
+
+
+def test_resnet18_maskable_parameters_are_all_but_the_9600_of_normalisation():
+    layout = layout_of(build("resnet18", 10, (3, 32, 32)))
+    assert (layout.size, layout.num_maskable) == (11_173_962, 11_164_362)
+
+
+@pytest.mark.parametrize("shape", [(1, 8, 8), (1, 28, 28), (3, 32, 32)])
+@pytest.mark.parametrize("name", MODELS)
+def test_logits_for_every_image_size(name, shape):
+    options = {"channels": (4, 4, 8, 8)} if name == "resnet18" else {}
+    model = build(name, 7, shape, **options)
+    assert model(torch.zeros(2, *shape)).shape == (2, 7)
+
+
+@pytest.mark.parametrize("name", ["mlp", "cnn", "resnet8"])
+def test_seed_decides_the_values_and_leaves_the_global_stream_alone(name):
+    def flat(seed):
+        module = build(name, 3, (1, 8, 8), seed=seed)
+        return params_of(module, layout_of(module)).flat
+
+    before = torch.get_rng_state()
+    first, again, other = flat(1), flat(1), flat(2)
+    assert torch.equal(torch.get_rng_state(), before)
+    assert torch.equal(first, again)
+    assert not torch.equal(first, other)
+
+
+def test_hidden_sizes_of_the_mlp():
+    shapes = [tuple(p.shape) for p in build("mlp", 3, (2, 2), hidden=(5, 6)).parameters()]
+    assert shapes == [(5, 4), (5,), (6, 5), (6,), (3, 6), (3,)]
+    assert count(build("mlp", 3, (4,), hidden=())) == 15
+
+
+def test_cnn_without_norm_has_biases_and_no_normalisation():
+    layout = layout_of(build("cnn", 3, (1, 8, 8), norm="none"))
+    assert layout.num_maskable == layout.size
+    assert "features.0.bias" in layout.names
+
+
+def test_group_norm_normalises_each_group_of_four_channels_by_itself():
+    """Changing channel 4 leaves the normalised channels 0 to 3 as they were, and moves 5 to 7."""
+    norm = build("cnn", 3, (1, 8, 8), channels=(8,)).features[1]
+    x = torch.randn(1, 8, 5, 5, generator=torch.Generator().manual_seed(0))
+    y = x.clone()
+    y[:, 4] += 3 * x[:, 5]
+    assert torch.equal(norm(x)[:, :4], norm(y)[:, :4])
+    assert not torch.allclose(norm(x)[:, 5:], norm(y)[:, 5:], atol=1e-2)
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "message"),
+    [
+        ("resnet", {}, "unknown model 'resnet'; did you mean 'resnet8'?"),
+        ("vit", {}, "unknown model 'vit'; it must be one of mlp, cnn, resnet8, resnet18"),
+        ("mlp", {"hiden": (3,)}, "unknown option 'hiden' of model 'mlp'; did you mean 'hidden'?"),
+        ("mlp", {"norm": "batch"}, "the mlp has no normalisation, norm must be 'none', got 'batch'"),
+        ("mlp", {"hidden": (0,)}, "layer sizes of the mlp must be at least 1, got [64, 0]"),
+        ("cnn", {"norm": "layer"}, "norm must be 'group', 'batch' or 'none', got 'layer'"),
+        ("cnn", {"channels": (6,)}, "norm 'group' needs channels in multiples of 4, got 6"),
+        ("cnn", {"channels": (4,) * 5}, "images of 8x8 are too small for 5 stages"),
+        ("resnet8", {"norm": "none"}, "norm of a resnet must be 'group' or 'batch', got 'none'"),
+        ("resnet8", {"channels": (4,)}, "a resnet needs channels for each of its 3 stages, got [4]"),
+    ],
+)
+def test_one_line_errors(name, options, message):
+    with pytest.raises(ValueError) as error:  # noqa: PT011  the whole message is compared
+        build(name, 3, (1, 8, 8), **options)
+    assert str(error.value) == message
+
+
+def test_image_models_need_three_dimensions():
+    with pytest.raises(
+        ValueError, match=r"cnn needs inputs of shape \(channels, height, width\), got \(64,\)"
+    ):
+        build("cnn", 3, (64,))
+
+
+@pytest.mark.parametrize("norm", ["group", "batch"])
+def test_resnet8_learns(norm):
+    """40 steps of SGD at .1 tell apart classes that differ in the frequency of a grating."""
+    generator = torch.Generator().manual_seed(0)
+    labels = torch.arange(120) % 4
+    ramp = torch.arange(8.0)
+    waves = torch.sin(ramp * (labels[:, None] + 1) * 0.6)[:, None, None, :].expand(-1, 1, 8, -1)
+    images = waves + 0.3 * torch.randn(waves.shape, generator=generator)
+    model = build("resnet8", 4, (1, 8, 8), norm=norm)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for _ in range(40):
+        rows = torch.randint(120, (32,), generator=generator)
+        optimizer.zero_grad()
+        torch.nn.functional.cross_entropy(model(images[rows]), labels[rows]).backward()
+        optimizer.step()
+    assert float((model(images).argmax(1) == labels).float().mean()) > 0.9
