@@ -1,0 +1,76 @@
+"""The cohort's sums, added one upload at a time in constant memory, and the two averages made from them."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from fedfibos.params import Layout
+from fedfibos.types import Upload
+
+Average = Literal["participants", "holders"]
+
+
+class Sums:
+    """Streaming sufficient statistics of a cohort: all a server step needs.
+
+    Unheld means weight 0, never delta 0. Sums are float32 and in the order of :meth:`add`, which the
+    round fixes, so equal inputs give equal bytes.
+
+    Attributes:
+        delta: Σ w·Δ, shape ``(size,)``.
+        held: Σ w·held, shape ``(size,)``.
+        weight: Σ w.
+        statistic: Σ of the statistics (each participant counts once), shape ``(d,)``; None without any.
+        observers: Number of participants whose statistic covers the coordinate, shape ``(d,)``; or None.
+        num_uploads: Uploads added.
+    """
+
+    def __init__(self, layout: Layout, device: torch.device | None = None) -> None:
+        self.delta = torch.zeros(layout.size, device=device)
+        self.held = torch.zeros(layout.size, device=device)
+        self.weight = 0.0
+        self.statistic: Tensor | None = None
+        self.observers: Tensor | None = None
+        self.num_uploads = 0
+        self._num_maskable = layout.num_maskable
+
+    def add(self, upload: Upload, weight: float = 1.0) -> None:
+        """Add one participant's upload."""
+        submodel = upload.submodel
+        submodel.add_to(self.delta, upload.delta, weight)
+        if upload.held is None:
+            submodel.count_in(self.held, weight)
+        else:
+            submodel.add_to(self.held, upload.held.to(torch.float32), weight)
+        self.weight += weight
+        self.num_uploads += 1
+        if upload.statistic is not None:
+            if self.statistic is None or self.observers is None:
+                self.statistic, self.observers = (
+                    torch.zeros(self._num_maskable, device=self.delta.device) for _ in range(2)
+                )
+            submodel.add_to(self.statistic, upload.statistic, 1.0)
+            if upload.observed == "held":
+                submodel.count_in(self.observers, 1.0)
+            else:
+                self.observers.add_(1.0)
+
+    def mean_delta(self, average: Average) -> Tensor:
+        """The averaged update, shape ``(size,)``; zero on coordinates that nobody held.
+
+        ``participants`` divides by Σ w (FedFIbOS, Algorithm 1, line 20: 1/A); ``holders`` divides each
+        coordinate by the weight of those that held it (HeteroFL, FedRolex, FIARSE).
+        """
+        if average == "participants":
+            return self.delta / self.weight
+        return torch.where(self.held > 0, self.delta / self.held, 0.0)
+
+    def mean_statistic(self) -> tuple[Tensor, Tensor] | None:
+        """``(mean over the observers, observed)``, both shape ``(d,)``; None when nobody sent a statistic."""
+        if self.statistic is None or self.observers is None:
+            return None
+        observed = self.observers > 0
+        return torch.where(observed, self.statistic / self.observers, 0.0), observed

@@ -1,0 +1,123 @@
+"""The empirical diagonal Fisher: one round's estimate, and its exponential moving average."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+from torch.func import functional_call, grad, vmap
+
+from fedfibos.local import LocalTrainingError, Step
+from fedfibos.model import Model, has_batch_norm
+from fedfibos.types import Inputs
+
+
+class FisherObserver:
+    """Accumulates squared gradients over local training.
+
+    f̂ = (1/KB) Σ_k g_k² from minibatch gradients (Algorithm 1, line 14), or (1/KB) Σ_k Σ_b g_{k,b}² from
+    per-example ones (equation 9). They are different statistics. Gradients are those at the effective (masked)
+    weights, for all maskable coordinates.
+    """
+
+    def __init__(self, model: Model, source: Literal["minibatch", "per_example"]) -> None:
+        if source == "per_example" and has_batch_norm(model.module):
+            raise LocalTrainingError(
+                "fisher_from = 'per_example' needs a model without batch normalisation "
+                "(an example's gradient depends on its batch there), got one with it"
+            )
+        self.source = source
+        self.names = model.layout.names
+        self.num_tensors = model.layout.num_maskable_tensors
+        self.num_examples = 0
+        self.sum = torch.zeros(model.layout.num_maskable, device=model.device)
+        self.views = model.layout.maskable_views(self.sum)
+
+    def __call__(self, step: Step) -> None:
+        """Add one local step."""
+        self.num_examples += len(step.labels)
+        if self.source == "minibatch":
+            gradients = list(step.gradients[: self.num_tensors])
+            torch._foreach_addcmul_(self.views, gradients, gradients)
+        else:
+            for view, gradient in zip(self.views, self._per_example(step), strict=True):
+                view.add_(gradient.square().sum(0))
+
+    def estimate(self) -> Tensor:
+        """f̂, float32, shape ``(d,)``."""
+        return self.sum / max(self.num_examples, 1)
+
+    def _per_example(self, step: Step) -> list[Tensor]:
+        """Gradient of every example's own loss, per maskable tensor; shape (B, *shape)."""
+        values = {name: p.detach() for name, p in step.module.named_parameters()}
+        wanted = {name: values.pop(name) for name in self.names[: self.num_tensors]}
+
+        def loss(wanted: dict[str, Tensor], inputs: Inputs, label: Tensor) -> Tensor:
+            one = _unsqueeze(inputs)
+            scores = functional_call(step.module, {**values, **wanted}, (one,))
+            return step.loss(scores, label.unsqueeze(0))
+
+        gradients = vmap(grad(loss), in_dims=(None, 0, 0), randomness="different")(
+            wanted, step.inputs, step.labels
+        )
+        return [gradients[name] for name in self.names[: self.num_tensors]]
+
+
+def _unsqueeze(inputs: Inputs) -> Inputs:
+    """A batch of one."""
+    if isinstance(inputs, Tensor):
+        return inputs.unsqueeze(0)
+    return {name: tensor.unsqueeze(0) for name, tensor in inputs.items()}
+
+
+@dataclass(frozen=True)
+class Ema:
+    """f̄ ← α f̄ + (1 − α) f̂ on the observed coordinates (equation 11), stored as one vector.
+
+    With a warm start the vector is f̄ alone, shape ``(d,)``, and f̄⁰ = |x̃₀|. Without one, f̄⁰ = 0 and the vector
+    carries the evidence 1 − α^r behind it, r being the number of observations: one number, or one per coordinate
+    where coordinates are observed apart. f̄ over its evidence is the bias-corrected average, as in Adam.
+
+    Attributes:
+        rate: α in [0, 1).
+        warm: Start from the magnitude.
+        per_coordinate: Evidence per coordinate.
+    """
+
+    rate: float
+    warm: bool
+    per_coordinate: bool
+
+    def start(self, magnitude: Tensor) -> Tensor:
+        """The vector before any observation."""
+        d = magnitude.numel()
+        return magnitude.clone() if self.warm else magnitude.new_zeros(d + (d if self.per_coordinate else 1))
+
+    def step(self, vector: Tensor, estimate: Tensor, observed: Tensor | None) -> Tensor:
+        """The vector after one observation.
+
+        Args:
+            vector: From :meth:`start` or an earlier step; not changed.
+            estimate: f̂, shape ``(d,)``.
+            observed: bool, shape ``(d,)``; None: everywhere.
+        """
+        target = estimate
+        if not self.warm:
+            ones = torch.ones(vector.numel() - estimate.numel(), device=vector.device)
+            target = torch.cat([estimate, ones])
+            if observed is not None:
+                seen = observed if self.per_coordinate else observed.any().unsqueeze(0)
+                observed = torch.cat([observed, seen])
+        moved = vector * self.rate + target * (1.0 - self.rate)
+        return moved if observed is None else torch.where(observed, moved, vector)
+
+    def importance(self, vector: Tensor, d: int) -> tuple[Tensor, Tensor | None]:
+        """``(f̄ bias-corrected, observed)``: shapes ``(d,)`` and bool ``(d,)`` or None where all are."""
+        if self.warm:
+            return vector, None
+        evidence = vector[d:]
+        observed = (evidence > 0).expand(d)
+        score = torch.where(observed, vector[:d] / evidence, 0.0)
+        return score, (None if bool(observed.all()) else observed)

@@ -1,0 +1,146 @@
+"""A model's parameters as one flat float32 vector whose named tensors are views."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from torch import Tensor, nn
+
+MASKABLE_MODULES = (nn.modules.conv._ConvNd, nn.Linear, nn.Embedding, nn.MultiheadAttention)
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where each named tensor lies in the flat vector.
+
+    The maskable tensors come first, so the d coordinates that selection ranks are the contiguous
+    range ``[0, d)``; the rest (normalisation parameters) is held by every client.
+
+    Attributes:
+        names: Parameter names, in the order of the flat vector.
+        shapes: Shape of each tensor.
+        num_maskable_tensors: How many of the leading tensors are maskable.
+    """
+
+    names: tuple[str, ...]
+    shapes: tuple[tuple[int, ...], ...]
+    num_maskable_tensors: int
+
+    @cached_property
+    def numels(self) -> tuple[int, ...]:
+        """Number of scalars of each tensor."""
+        return tuple(int(torch.Size(shape).numel()) for shape in self.shapes)
+
+    @cached_property
+    def offsets(self) -> tuple[int, ...]:
+        """First coordinate of each tensor, then the total size."""
+        starts = [0]
+        for numel in self.numels:
+            starts.append(starts[-1] + numel)
+        return tuple(starts)
+
+    @property
+    def size(self) -> int:
+        """Number of scalars in all."""
+        return self.offsets[-1]
+
+    @property
+    def num_maskable(self) -> int:
+        """d of the paper: the number of scalars that selection ranks."""
+        return self.offsets[self.num_maskable_tensors]
+
+    def views(self, flat: Tensor) -> list[Tensor]:
+        """The named tensors as views of ``flat`` (shape ``(size,)``), in order."""
+        if flat.shape != (self.size,):
+            raise ValueError(f"flat vector must have shape ({self.size},), got {tuple(flat.shape)}")
+        return [
+            flat[start : start + numel].view(shape)
+            for start, numel, shape in zip(self.offsets, self.numels, self.shapes, strict=False)
+        ]
+
+    def maskable_views(self, flat: Tensor) -> list[Tensor]:
+        """The maskable tensors as views of ``flat`` (shape ``(d,)``), in order."""
+        count = self.num_maskable_tensors
+        pieces = flat.split(list(self.numels[:count]))
+        return [piece.view(shape) for piece, shape in zip(pieces, self.shapes[:count], strict=True)]
+
+    def maskable(self) -> Iterator[tuple[str, int, int]]:
+        """``(name, start, stop)`` of every maskable tensor."""
+        for i in range(self.num_maskable_tensors):
+            yield self.names[i], self.offsets[i], self.offsets[i + 1]
+
+
+@dataclass(frozen=True)
+class Params:
+    """Parameter values: a flat float32 vector and where the tensors lie in it."""
+
+    layout: Layout
+    flat: Tensor
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Name -> view of the flat vector."""
+        return dict(zip(self.layout.names, self.layout.views(self.flat), strict=True))
+
+    def sha256(self) -> str:
+        """Digest of the values' bytes: equal digests mean equal parameters to the bit."""
+        return hashlib.sha256(self.flat.detach().cpu().contiguous().numpy().tobytes()).hexdigest()
+
+
+def layout_of(module: nn.Module, maskable: Sequence[str] | None = None) -> Layout:
+    """Derive the layout of a module's trainable parameters.
+
+    Args:
+        module: Any ``nn.Module``. A tensor used under several names is listed once.
+        maskable: Names of the maskable tensors. Default: weights and biases of convolutions, linear
+            layers, embeddings and attention, and parameters that a module defines by itself;
+            everything but the affine parameters of normalisation layers (reading of the paper, 9).
+
+    Raises:
+        ValueError: No trainable parameter, an unknown name, or a parameter that is not float32.
+    """
+    shapes = {name: tuple(p.shape) for name, p in module.named_parameters() if p.requires_grad}
+    if not shapes:
+        raise ValueError(f"the model must have trainable parameters, {type(module).__name__} has none")
+    for name, p in module.named_parameters():
+        if p.requires_grad and p.dtype != torch.float32:
+            raise ValueError(f"parameter {name!r} must be float32, got {p.dtype}")
+    chosen = _not_normalisation(module) if maskable is None else set(maskable)
+    if unknown := sorted(chosen - shapes.keys()):
+        raise ValueError(f"maskable tensor {unknown[0]!r} is not a trainable parameter of the model")
+    names = [n for n in shapes if n in chosen] + [n for n in shapes if n not in chosen]
+    return Layout(tuple(names), tuple(shapes[n] for n in names), len(chosen))
+
+
+def _not_normalisation(module: nn.Module) -> set[str]:
+    """Names of the trainable parameters that belong to no normalisation layer."""
+    return {
+        name
+        for name, p in module.named_parameters()
+        if p.requires_grad and not is_normalisation(module.get_submodule(name.rpartition(".")[0]))
+    }
+
+
+def is_normalisation(module: nn.Module) -> bool:
+    """True for normalisation layers: torch's own, and any that only scales and shifts channels.
+
+    A layer of another package counts when all its parameters are vectors named weight or bias and
+    it has no child (an RMSNorm or a LayerNorm written by hand).
+    """
+    torch_norms = (nn.modules.batchnorm._NormBase, nn.GroupNorm, nn.LayerNorm, nn.RMSNorm)
+    if isinstance(module, torch_norms):
+        return True
+    if isinstance(module, MASKABLE_MODULES) or any(module.children()):
+        return False
+    own = dict(module.named_parameters(recurse=False))
+    return bool(own) and own.keys() <= {"weight", "bias"} and all(p.dim() == 1 for p in own.values())
+
+
+def params_of(module: nn.Module, layout: Layout) -> Params:
+    """Copy a module's current values into a flat vector."""
+    named = dict(module.named_parameters())
+    flat = torch.cat([named[name].detach().reshape(-1) for name in layout.names])
+    return Params(layout, flat.to(torch.float32))

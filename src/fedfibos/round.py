@@ -1,0 +1,90 @@
+"""One federated round: sample -> extract -> train -> update -> aggregate. Read this file first."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from fedfibos.aggregate import Sums
+from fedfibos.local import LocalTrainingError
+from fedfibos.model import Model
+from fedfibos.params import Params
+from fedfibos.submodel import Submodel
+from fedfibos.traffic import download_bytes, upload_bytes
+from fedfibos.types import Client, Method, State, Upload, stream
+
+Job = tuple[Client, Submodel]
+RunClients = Callable[[Method, Model, Params, Iterable[Job]], Iterator[tuple[Client, Upload | str]]]
+"""Runs the cohort's local training, here or elsewhere, and yields the outcomes in the order of the jobs:
+an upload, or in one line why there is none."""
+
+
+@dataclass(frozen=True)
+class RoundReport:
+    """What happened in a round: who took part, who was rejected and why, mean loss, bytes sent each way."""
+
+    participants: tuple[int, ...]
+    rejected: dict[int, str]
+    loss: float
+    bytes_down: int
+    bytes_up: int
+
+
+class NoUploadError(RuntimeError):
+    """Every client of the round was rejected: there is nothing to average."""
+
+
+def sample(num_clients: int, cohort_size: int, seed: int, t: int) -> list[int]:
+    """The round's cohort: ``cohort_size`` clients uniformly without replacement, in ascending order."""
+    return sorted(torch.randperm(num_clients, generator=stream(seed, "cohort", t))[:cohort_size].tolist())
+
+
+def federated_round(
+    method: Method, model: Model, state: State, params: Params, cohort: Sequence[Client], run: RunClients
+) -> tuple[State, Params, RoundReport]:
+    """Algorithm 1, lines 5 to 24, for any method. Changes none of its arguments.
+
+    Raises:
+        NoUploadError: All clients were rejected; the message names each one's reason.
+    """
+    cohort = sorted(cohort, key=lambda client: client.id)
+    jobs = ((client, method.extract(model, state, params, client)) for client in cohort)
+    sums, next_state, rejected, losses = Sums(params.layout, params.flat.device), state, {}, []
+    down = up = 0
+    for client, outcome in run(method, model, params, jobs):
+        reason = outcome if isinstance(outcome, str) else fault(outcome)
+        if reason or isinstance(outcome, str):
+            rejected[client.id] = reason or ""
+            continue
+        next_state = method.update(next_state, client, outcome)
+        sums.add(outcome, client.weight)
+        losses.append(outcome.loss)
+        down += download_bytes(outcome.submodel, params.layout)
+        up += upload_bytes(outcome)
+    if not losses:
+        raise NoUploadError("no usable upload in the round: " + "; ".join(rejected.values()))
+    next_state, next_params = method.aggregate(next_state, params, sums)
+    participants = tuple(client.id for client in cohort)
+    return next_state, next_params, RoundReport(participants, rejected, sum(losses) / len(losses), down, up)
+
+
+def run_in_turn(
+    method: Method, model: Model, params: Params, jobs: Iterable[Job]
+) -> Iterator[tuple[Client, Upload | str]]:
+    """Train the cohort in this process, one client after another."""
+    for client, submodel in jobs:
+        try:
+            yield client, method.train(model, params, submodel, client)
+        except LocalTrainingError as error:
+            yield client, str(error)
+
+
+def fault(upload: Upload) -> str | None:
+    """Why an upload must not be averaged: a value that is not finite; None when it is sound."""
+    for name, tensor in (("update", upload.delta), ("statistic", upload.statistic)):
+        if tensor is not None and not bool(torch.isfinite(torch.stack(torch.aminmax(tensor))).all()):
+            bad = int((~torch.isfinite(tensor)).sum())
+            return f"its {name} has {bad} values that are not finite (training loss {upload.loss:g})"
+    return None

@@ -1,0 +1,181 @@
+"""Submodels: which coordinates of the global model a client holds, and the exact top-k that picks them."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedfibos.params import Layout
+
+
+@dataclass(frozen=True)
+class Mask:
+    """A submodel of single scalars, trained in the shape of the full model.
+
+    The client's *local vector* has the full model's size and is zero off the mask. The three verbs also take
+    vectors of the d maskable coordinates alone, which come first (a statistic).
+
+    Attributes:
+        held: bool, shape ``(size,)``; None holds everything.
+        num_held: Number of held coordinates, always-held ones included.
+    """
+
+    held: Tensor | None
+    num_held: int
+
+    def gather(self, flat: Tensor) -> Tensor:
+        """The client's local vector: ``flat`` on the mask, zero elsewhere (a copy)."""
+        return flat.clone() if self.held is None else torch.where(self.held[: flat.numel()], flat, 0.0)
+
+    def add_to(self, total: Tensor, local: Tensor, weight: float) -> None:
+        """``total += weight * local``, in place."""
+        total.add_(local, alpha=weight)
+
+    def count_in(self, total: Tensor, weight: float) -> None:
+        """``total += weight`` on every held coordinate, in place."""
+        total.add_(weight if self.held is None else self.held[: total.numel()] * weight)
+
+
+@dataclass(frozen=True)
+class Slice:
+    """A submodel of whole channels, trained in really smaller tensors.
+
+    The client's *local vector* has the small model's size.
+
+    Attributes:
+        index: int64, shape ``(small size,)``: the global coordinate of each local one, no repeats.
+        layout: Layout of the small tensors; same names as the global layout.
+        widths: ``(axis, number of kept channels)`` of every sliced axis: what the small module is built from.
+    """
+
+    index: Tensor
+    layout: Layout
+    widths: tuple[tuple[str, int], ...]
+
+    @property
+    def num_held(self) -> int:
+        """Number of held coordinates."""
+        return self.index.numel()
+
+    def gather(self, flat: Tensor) -> Tensor:
+        """The client's local vector: the held coordinates of ``flat``, densely."""
+        return flat.index_select(0, self.index)
+
+    def add_to(self, total: Tensor, local: Tensor, weight: float) -> None:
+        """``total[index] += weight * local``, in place (the index has no repeats, so order is free)."""
+        total.index_add_(0, self.index, local, alpha=weight)
+
+    def count_in(self, total: Tensor, weight: float) -> None:
+        """``total[index] += weight``, in place."""
+        total[self.index] += weight
+
+
+Submodel = Mask | Slice
+
+
+def full(layout: Layout) -> Mask:
+    """The submodel that holds everything."""
+    return Mask(None, layout.size)
+
+
+def budget(capacity: float, num_maskable: int) -> int:
+    """k = ⌈γd⌉ (paper, section Problem Formulation), exact for decimal fractions.
+
+    ``0.1 * 30`` is slightly above 3 in floating point; a product within 1e-9 (relative) of an
+    integer counts as that integer, so the ceiling is the one a reader computes.
+    """
+    check_capacity(capacity)
+    product = capacity * num_maskable
+    nearest = round(product)
+    return (
+        nearest if abs(product - nearest) <= 1e-9 * max(1.0, product) and nearest > 0 else math.ceil(product)
+    )
+
+
+def check_capacity(capacity: float, where: str = "") -> None:
+    """Raise ValueError unless ``0 < capacity <= 1``."""
+    if not 0.0 < capacity <= 1.0:
+        raise ValueError(f"capacity must be in (0, 1], got {capacity:g}{where and f' for {where}'}")
+
+
+def top_k(scores: Tensor, k: int) -> Tensor:
+    """Exactly the k largest scores; of equal scores at the boundary, the lowest positions.
+
+    Args:
+        scores: float32, shape ``(d,)``, no NaN.
+        k: ``0 <= k <= d``.
+
+    Returns:
+        bool, shape ``(d,)``, with exactly k True.
+    """
+    d = scores.numel()
+    if not 0 <= k <= d:
+        raise ValueError(f"k must be in [0, {d}], got {k}")
+    if k in (0, d):
+        return torch.full((d,), k == d, device=scores.device)
+    values = scores.detach().cpu().numpy()
+    threshold = float(np.partition(values, d - k)[d - k])  # the k-th largest
+    if math.isnan(threshold) or bool(torch.isnan(scores).any()):
+        raise ValueError(f"scores must not be NaN, got {int(torch.isnan(scores).sum())} of {d}")
+    held = scores > threshold
+    missing = k - int(held.sum())
+    ties = torch.nonzero(scores == threshold).squeeze(1)[:missing]
+    held[ties] = True
+    return held
+
+
+def layer_budgets(capacity: float, layout: Layout) -> list[int]:
+    """Share ⌈γd⌉ among the maskable tensors in proportion to their sizes.
+
+    Every tensor gets the floor of its share, and at least one coordinate; what is left goes to the
+    largest remainders, ties by position. The total is exactly ⌈γd⌉ (or one per tensor if that is more).
+    """
+    sizes = layout.numels[: layout.num_maskable_tensors]
+    total = budget(capacity, layout.num_maskable)
+    shares = [total * size / layout.num_maskable for size in sizes]
+    counts = [max(1, math.floor(share)) for share in shares]
+    by_remainder = sorted(range(len(sizes)), key=lambda i: (math.floor(shares[i]) - shares[i], i))
+    while sum(counts) < total:
+        for i in by_remainder:
+            if sum(counts) < total and counts[i] < sizes[i]:
+                counts[i] += 1
+    by_size = sorted(range(len(sizes)), key=lambda i: (-counts[i], i))
+    while sum(counts) > max(total, len(sizes)):
+        for i in by_size:
+            if sum(counts) > max(total, len(sizes)) and counts[i] > 1:
+                counts[i] -= 1
+    return counts
+
+
+def mask_from_scores(scores: Tensor, capacity: float, layout: Layout, scope: str = "global") -> Mask:
+    """Score -> mask: the ⌈γd⌉ highest of the d maskable coordinates, and everything that is always held.
+
+    Args:
+        scores: float32, shape ``(d,)``.
+        capacity: γ in (0, 1].
+        layout: Layout of the full model.
+        scope: ``global`` ranks over all d; ``layer`` gives every tensor its share (:func:`layer_budgets`).
+    """
+    k = budget(capacity, layout.num_maskable)
+    if k == layout.num_maskable:
+        return full(layout)
+    held = torch.ones(layout.size, dtype=torch.bool, device=scores.device)
+    if scope == "global":
+        held[: layout.num_maskable] = top_k(scores, k)
+    elif scope == "layer":
+        for (_, start, stop), count in zip(layout.maskable(), layer_budgets(capacity, layout), strict=True):
+            held[start:stop] = top_k(scores[start:stop], count)
+    else:
+        raise ValueError(f"scope must be 'global' or 'layer', got {scope!r}")
+    return Mask(held, int(held.sum()))
+
+
+def kept_shares(submodel: Submodel, layout: Layout) -> dict[str, float]:
+    """Share of each maskable tensor that the submodel holds, in [0, 1]; 0 is a dead layer."""
+    held = torch.zeros(layout.size)
+    submodel.count_in(held, 1.0)
+    return {name: float(held[start:stop].mean()) for name, start, stop in layout.maskable()}

@@ -1,0 +1,27 @@
+"""Bytes that a round sends, counted from the submodels (before any compression)."""
+
+from __future__ import annotations
+
+from fedfibos.params import Layout
+from fedfibos.submodel import Mask, Submodel
+from fedfibos.types import Upload
+
+BYTES_PER_VALUE = 4
+
+
+def download_bytes(submodel: Submodel, layout: Layout) -> int:
+    """Server to client: the held values, and for a mask the d bits that say which they are.
+
+    A slice needs no bitmap: its channels follow from the method, the round and the width.
+    """
+    bitmap = -(-layout.num_maskable // 8) if isinstance(submodel, Mask) and submodel.held is not None else 0
+    return BYTES_PER_VALUE * submodel.num_held + bitmap
+
+
+def upload_bytes(upload: Upload) -> int:
+    """Client to server: the update on the held coordinates, and the statistic where it is an estimate."""
+    statistic = 0
+    if upload.statistic is not None:
+        covered = upload.submodel.num_held if upload.observed == "held" else upload.statistic.numel()
+        statistic = covered
+    return BYTES_PER_VALUE * (upload.submodel.num_held + statistic)

@@ -1,0 +1,187 @@
+"""The values a federated round passes around, and the contract that a method satisfies."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+import torch
+from torch import Tensor
+
+from fedfibos.params import Params
+from fedfibos.submodel import Submodel
+
+if TYPE_CHECKING:
+    from fedfibos.aggregate import Sums
+    from fedfibos.local import LocalTraining
+    from fedfibos.model import Model
+
+Inputs = Tensor | dict[str, Tensor]
+"""What a model's forward takes: a batch as a tensor, or named tensors (token ids and attention mask)."""
+
+
+def stream(seed: int, *purpose: object) -> torch.Generator:
+    """An independent random stream for (seed, purpose, round, client, ...).
+
+    Streams are derived by hashing, so adding a client, a worker or an evaluation moves no other stream.
+    """
+    words = "/".join(str(part) for part in (seed, *purpose)).encode()
+    return torch.Generator().manual_seed(int.from_bytes(hashlib.sha256(words).digest()[:8], "little") >> 1)
+
+
+class Dataset(Protocol):
+    """Labelled examples held by one client, or a whole split."""
+
+    @property
+    def labels(self) -> Tensor:
+        """Class of every example; int64, shape ``(n,)``."""
+
+    def __len__(self) -> int:
+        """Number of examples, n."""
+
+    def batch(self, indices: Tensor, augment: torch.Generator | None = None) -> Inputs:
+        """The model's inputs for some examples.
+
+        Args:
+            indices: int64, shape ``(b,)``, positions in this data set.
+            augment: Random stream of the training augmentation; None for none (evaluation).
+        """
+
+    def subset(self, indices: Tensor) -> Dataset:
+        """The data set of those examples, in that order; shares memory with this one where it can."""
+
+
+@dataclass(frozen=True)
+class Client:
+    """One participant in one round.
+
+    Attributes:
+        id: Stable identity, the key of everything the server keeps of a client.
+        capacity: γ in (0, 1].
+        round: Round counter t, from 0.
+        seed: Root of the run's random streams.
+        weight: Weight of its upload in the averages (1, or its number of examples).
+        data: Its training examples; None where only the server's side is needed.
+        local: How it trains this round (learning rate already scheduled).
+    """
+
+    id: int
+    capacity: float
+    round: int
+    seed: int
+    local: LocalTraining
+    data: Dataset | None = None
+    weight: float = 1.0
+
+    def stream(self, purpose: str) -> torch.Generator:
+        """The client's own random stream for this round and purpose."""
+        return stream(self.seed, purpose, self.round, self.id)
+
+
+@dataclass(frozen=True)
+class Upload:
+    """What a client sends back. Tensors are in the client's local layout (see ``submodel``).
+
+    Attributes:
+        submodel: The coordinates it held.
+        delta: Start minus end of the local training, zero off the mask.
+        loss: Mean training loss over its steps.
+        num_steps: Local steps made.
+        statistic: A statistic of each maskable coordinate for the server (FedFIbOS: the Fisher estimate), or None.
+        observed: Where ``statistic`` is an estimate: on the ``held`` coordinates only, or on ``all``.
+        held: bool in the local layout, where the client holds less than its submodel says (class rows
+            of absent labels); None otherwise.
+    """
+
+    submodel: Submodel
+    delta: Tensor
+    loss: float
+    num_steps: int
+    statistic: Tensor | None = None
+    observed: Literal["held", "all"] = "held"
+    held: Tensor | None = None
+
+
+class Rows(Protocol):
+    """One float32 vector per client: what a method keeps of each participant (its score, say)."""
+
+    def get(self, client: int) -> Tensor | None:
+        """The client's row, or None before its first."""
+
+    def put(self, client: int, row: Tensor) -> Rows:
+        """The store with that client's row replaced. Use only the returned store afterwards."""
+
+    def clients(self) -> list[int]:
+        """Ids of the clients that have a row, sorted."""
+
+
+@dataclass(frozen=True)
+class MemoryRows:
+    """Rows in memory: an immutable mapping."""
+
+    rows: Mapping[int, Tensor] = field(default_factory=dict)
+
+    def get(self, client: int) -> Tensor | None:
+        """See :class:`Rows`."""
+        return self.rows.get(client)
+
+    def put(self, client: int, row: Tensor) -> MemoryRows:
+        """See :class:`Rows`."""
+        return MemoryRows({**self.rows, client: row})
+
+    def clients(self) -> list[int]:
+        """See :class:`Rows`."""
+        return sorted(self.rows)
+
+
+@dataclass(frozen=True)
+class State:
+    """What the server keeps between rounds besides the parameters.
+
+    Attributes:
+        tensors: Named tensors of fixed number (a shared score, say).
+        rows: Per-client vectors.
+    """
+
+    tensors: Mapping[str, Tensor] = field(default_factory=dict)
+    rows: Rows = field(default_factory=MemoryRows)
+
+    def with_tensors(self, **tensors: Tensor) -> State:
+        """The state with those tensors replaced or added."""
+        return replace(self, tensors={**self.tensors, **tensors})
+
+    def with_row(self, client: int, row: Tensor) -> State:
+        """The state with that client's row replaced."""
+        return replace(self, rows=self.rows.put(client, row))
+
+
+class Method(Protocol):
+    """A federated method: five verbs, the lines of the paper's Algorithm 1.
+
+    A method is a frozen dataclass whose fields are its hyperparameters. It inherits nothing.
+    The verbs are pure: they return new values and change none of their arguments.
+    """
+
+    @property
+    def personal(self) -> bool:
+        """True when two clients of equal capacity may hold different submodels in a round."""
+
+    def init(self, params: Params) -> State:
+        """The server starts (Algorithm 1, line 2)."""
+
+    def extract(self, model: Model, state: State, params: Params, client: Client) -> Submodel:
+        """The submodel of this client this round (line 6)."""
+
+    def train(self, model: Model, params: Params, submodel: Submodel, client: Client) -> Upload:
+        """Local training (lines 10 to 18)."""
+
+    def update(self, state: State, client: Client, upload: Upload) -> State:
+        """What the server keeps of one participant (lines 21 to 23)."""
+
+    def aggregate(self, state: State, params: Params, sums: Sums) -> tuple[State, Params]:
+        """The server step from the cohort's sums (line 20)."""
+
+
+Methods = Mapping[str, type[Any]]
