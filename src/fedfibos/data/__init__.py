@@ -1,0 +1,103 @@
+"""Data sets and how they are dealt to clients."""
+
+from __future__ import annotations
+
+import difflib
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from fedfibos.data import digits, fashion_mnist
+from fedfibos.data.cifar import CIFAR10, CIFAR100
+from fedfibos.data.images import ImageData, TensorData
+from fedfibos.data.split import Split
+
+__all__ = ["DATA_SETS", "Found", "ImageData", "Source", "Split", "TensorData", "catalogue", "load"]
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where a data set comes from.
+
+    Attributes:
+        find: The file or folder to read, given the data folder (or None); None where there is none.
+        read: The split in that file or folder.
+        wanted: Which file to put where; one line.
+    """
+
+    find: Callable[[Path | None], Path | None]
+    read: Callable[[Path], Split]
+    wanted: str
+
+
+DATA_SETS = {
+    "digits": Source(digits.find, digits.read, "install scikit-learn, which brings them"),
+    "fashion_mnist": Source(fashion_mnist.find, fashion_mnist.read, fashion_mnist.WANTED),
+    "cifar10": Source(CIFAR10.find, CIFAR10.read, CIFAR10.wanted),
+    "cifar100": Source(CIFAR100.find, CIFAR100.read, CIFAR100.wanted),
+}
+"""Every known data set. To add one: a module with ``find`` and ``read``, and a line here."""
+
+
+@dataclass(frozen=True)
+class Found:
+    """A line of the catalogue.
+
+    Attributes:
+        name: As given to ``load``.
+        where: The file or folder it would be read from, or None.
+        missing: Where there is none: which file to put where; otherwise None.
+    """
+
+    name: str
+    where: Path | None
+    missing: str | None
+
+
+def load(name: str, data_dir: Path | None = None) -> Split:
+    """Load a data set: its train and test split.
+
+    Args:
+        name: A key of ``DATA_SETS``.
+        data_dir: The data folder; default: the environment variable FEDFIBOS_DATA. Where the data set
+            has a usual place of its own (Debian's for Fashion-MNIST), that is looked at next.
+
+    Raises:
+        ValueError: Unknown name (names the nearest), or files that are not what they should be.
+        FileNotFoundError: The data set is not there; says which file to put where.
+    """
+    if name not in DATA_SETS:
+        near = difflib.get_close_matches(name, DATA_SETS, n=1, cutoff=0.0)[0]
+        raise ValueError(
+            f"data set must be one of {', '.join(DATA_SETS)}, got {name!r}; did you mean {near!r}?"
+        )
+    source = DATA_SETS[name]
+    folder = _data_folder(data_dir)
+    where = source.find(folder)
+    if where is None:
+        raise FileNotFoundError(f"data set {name!r} was not found: {source.wanted}; {_told(folder)}")
+    return source.read(where)
+
+
+def catalogue(data_dir: Path | None = None) -> list[Found]:
+    """Every known data set, where it was found, and what is missing; looks where ``load`` looks."""
+    folder = _data_folder(data_dir)
+    found = []
+    for name, source in DATA_SETS.items():
+        where = source.find(folder)
+        found.append(Found(name, where, f"{source.wanted}; {_told(folder)}" if where is None else None))
+    return found
+
+
+def _data_folder(data_dir: Path | None) -> Path | None:
+    if data_dir is not None:
+        return data_dir
+    from_environment = os.environ.get("FEDFIBOS_DATA")
+    return Path(from_environment) if from_environment else None
+
+
+def _told(folder: Path | None) -> str:
+    if folder is None:
+        return "no data folder was given (--data-dir or the environment variable FEDFIBOS_DATA)"
+    return f"the data folder is {folder}" + ("" if folder.is_dir() else ", which is not a folder")

@@ -1,0 +1,56 @@
+"""Decoded images kept in the user's cache folder, so that they are decoded once."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import PIL
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+Tensors = dict[str, Tensor]
+
+
+def cache_dir() -> Path:
+    """``$XDG_CACHE_HOME/fedfibos``, by default ``~/.cache/fedfibos``."""
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path("~/.cache").expanduser()) / "fedfibos"
+
+
+def decoded_once(file: Path, decode: Callable[[Path], Tensors]) -> Tensors:
+    """``decode(file)``, or what an earlier call kept of it.
+
+    The key is the digest of the file's content and the version of the image decoder, so a changed or
+    damaged file never meets an old result. A cache that cannot be written or read only costs the
+    time of decoding again.
+
+    Args:
+        file: The encoded images.
+        decode: Pure function of the file's content.
+    """
+    with file.open("rb") as stream:
+        digest = hashlib.file_digest(stream, "sha256").hexdigest()
+    kept = cache_dir() / f"{digest[:32]}-pillow-{PIL.__version__}.safetensors"
+    try:
+        return load_file(kept)
+    except (OSError, SafetensorError):
+        tensors = decode(file)
+    _keep(tensors, kept)
+    return tensors
+
+
+def _keep(tensors: Tensors, kept: Path) -> None:
+    """Write under a temporary name, then rename: another process sees all of it or nothing."""
+    try:
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=kept.parent) as folder:
+            written = Path(folder) / kept.name
+            save_file(tensors, written)
+            written.replace(kept)
+    except (OSError, SafetensorError):
+        return

@@ -1,0 +1,42 @@
+"""Digits: 1,797 handwritten digits of 8x8 pixels, bundled with scikit-learn.
+
+E. Alpaydin and C. Kaynak, Optical Recognition of Handwritten Digits, UCI Machine Learning Repository, 1998
+(its test part). Grey values are 0 to 16 and are divided by 16.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import sklearn
+import torch
+from sklearn.datasets import load_digits
+
+from fedfibos.data.images import ImageData
+from fedfibos.data.split import Split, checked_images
+from fedfibos.types import stream
+
+NUM_TRAIN = 1437
+NUM_TEST = 360
+
+
+def find(data_dir: Path | None) -> Path:
+    """Where scikit-learn keeps them."""
+    return Path(sklearn.__file__).parent / "datasets" / "data"
+
+
+def read(source: Path) -> Split:
+    """Read the digits.
+
+    The set has no official split: one permutation with a fixed seed (the same for every experiment)
+    gives 1,437 training and 360 test images, 80 % and 20 %.
+    """
+    bunch = load_digits()
+    pixels, labels = checked_images(
+        bunch.images[:, None].astype(np.uint8), bunch.target, (NUM_TRAIN + NUM_TEST, 1, 8, 8), 10, source
+    )
+    images = ImageData(pixels, labels, mean=(0.0,), std=(1.0,), white=16.0)
+    order = torch.randperm(len(images), generator=stream(0, "digits", "split"))
+    train, test = images.subset(order[:NUM_TRAIN]), images.subset(order[NUM_TRAIN:])
+    return Split(train, test, tuple("0123456789"), "digits")

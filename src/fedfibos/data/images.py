@@ -1,0 +1,145 @@
+"""Images as 8-bit pixels; batches normalised, and augmented in training."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+PADDING = 4
+"""Pixels of black border on each side from which the random crop is taken (He et al., CVPR 2016, 4.2)."""
+
+
+@dataclass(frozen=True, eq=False)
+class ImageData:
+    """Labelled images, kept as 8-bit pixels; a subset shares them and holds positions only.
+
+    A batch is ``(pixels / white - mean) / std``, channel by channel, in float32.
+
+    Attributes:
+        pixels: uint8, shape ``(m, channels, height, width)``: all the images there are.
+        classes: int64, shape ``(m,)``: the class of each.
+        mean: Mean of each channel, white being 1.
+        std: Standard deviation of each channel, white being 1.
+        white: The pixel value that means 1.
+        crop_and_flip: Whether training batches are cropped at random from a border of four black
+            pixels and mirrored with probability one half.
+        chosen: int64, shape ``(n,)``: positions among the m images of those in this data set;
+            None for all of them.
+
+    Raises:
+        ValueError: Tensors of another dtype or shape, or not one label an image.
+    """
+
+    pixels: Tensor
+    classes: Tensor
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+    white: float = 255.0
+    crop_and_flip: bool = False
+    chosen: Tensor | None = None
+
+    def __post_init__(self) -> None:
+        if self.pixels.dtype != torch.uint8 or self.pixels.dim() != 4:
+            raise ValueError(
+                f"pixels must be uint8 of shape (n, channels, height, width), got {self.pixels.dtype} "
+                f"of shape {tuple(self.pixels.shape)}"
+            )
+        check_labels(self.classes, len(self.pixels))
+        if not len(self.mean) == len(self.std) == self.pixels.shape[1]:
+            raise ValueError(
+                f"mean and std must have one value for each of {self.pixels.shape[1]} channels, "
+                f"got {len(self.mean)} and {len(self.std)}"
+            )
+
+    @cached_property
+    def labels(self) -> Tensor:
+        """Class of every example; int64, shape ``(n,)``."""
+        return self.classes if self.chosen is None else self.classes[self.chosen]
+
+    def __len__(self) -> int:
+        return len(self.pixels) if self.chosen is None else len(self.chosen)
+
+    def batch(self, indices: Tensor, augment: torch.Generator | None = None) -> Tensor:
+        """Normalised images; float32, shape ``(b, channels, height, width)``.
+
+        Args:
+            indices: int64, shape ``(b,)``, positions in this data set.
+            augment: Random stream of the crops and flips, one draw an image; None for none. A data
+                set without augmentation draws nothing from it.
+        """
+        images = self.pixels[indices if self.chosen is None else self.chosen[indices]]
+        if augment is not None and self.crop_and_flip:
+            images = random_crop_and_flip(images, augment)
+        shape = (-1, 1, 1)
+        mean = torch.tensor(self.mean, device=images.device).mul_(self.white).view(shape)
+        std = torch.tensor(self.std, device=images.device).mul_(self.white).view(shape)
+        return images.float().sub_(mean).div_(std)
+
+    def subset(self, indices: Tensor) -> ImageData:
+        """The images at those positions of this data set, in that order; no pixel is copied."""
+        return replace(self, chosen=indices if self.chosen is None else self.chosen[indices])
+
+
+@dataclass(frozen=True, eq=False)
+class TensorData:
+    """A user's own labelled tensors, given to the model as they are.
+
+    Attributes:
+        inputs: Any dtype, shape ``(n, ...)``.
+        labels: int64, shape ``(n,)``.
+
+    Raises:
+        ValueError: Labels of another dtype or shape, or not one label an example.
+    """
+
+    inputs: Tensor
+    labels: Tensor
+
+    def __post_init__(self) -> None:
+        check_labels(self.labels, len(self.inputs))
+
+    def __len__(self) -> int:
+        return len(self.inputs)
+
+    def batch(self, indices: Tensor, augment: torch.Generator | None = None) -> Tensor:
+        """The inputs at those positions; ``augment`` is not used."""
+        return self.inputs[indices]
+
+    def subset(self, indices: Tensor) -> TensorData:
+        """The examples at those positions, in that order (copied)."""
+        return TensorData(self.inputs[indices], self.labels[indices])
+
+
+def random_crop_and_flip(images: Tensor, generator: torch.Generator) -> Tensor:
+    """Each image moved by up to four pixels each way, black moving in, and mirrored half of the time.
+
+    Args:
+        images: Shape ``(b, channels, height, width)``.
+        generator: CPU stream; one integer is drawn for each image.
+
+    Returns:
+        Same shape and dtype as ``images``.
+    """
+    b, c, h, w = images.shape
+    moves = 2 * PADDING + 1
+    draw = torch.randint(moves * moves * 2, (b, 1), generator=generator).to(images.device)
+    mirrored, down, right = draw % 2 == 1, draw // 2 // moves, draw // 2 % moves
+    column = torch.arange(w, device=images.device)
+    rows = down + torch.arange(h, device=images.device)
+    columns = right + torch.where(mirrored, w - 1 - column, column)
+    padded = functional.pad(images, (PADDING,) * 4)
+    source = rows[:, :, None] * (w + 2 * PADDING) + columns[:, None, :]
+    return padded.flatten(2).gather(2, source.view(b, 1, h * w).expand(b, c, h * w)).view(b, c, h, w)
+
+
+def check_labels(labels: Tensor, num_examples: int) -> None:
+    """Raise ValueError unless ``labels`` is int64 with one label an example."""
+    if labels.dtype != torch.int64 or labels.shape != (num_examples,):
+        raise ValueError(
+            f"labels must be int64 of shape ({num_examples},), one an example, got {labels.dtype} "
+            f"of shape {tuple(labels.shape)}"
+        )

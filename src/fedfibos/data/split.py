@@ -1,0 +1,64 @@
+"""What a loader gives: the official train and test split of a data set, checked."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from fedfibos.types import Dataset
+
+
+@dataclass(frozen=True)
+class Split:
+    """A data set with its test split.
+
+    Attributes:
+        train: Training examples.
+        test: Test examples, never trained on.
+        classes: Name of every class; a label is a position here.
+        name: The data set's name, as given to ``load``.
+    """
+
+    train: Dataset
+    test: Dataset
+    classes: tuple[str, ...]
+    name: str
+
+
+def checked_images(
+    pixels: NDArray[np.uint8],
+    labels: NDArray[np.integer],
+    shape: tuple[int, ...],
+    num_classes: int,
+    file: Path | str,
+) -> tuple[Tensor, Tensor]:
+    """Pixels and labels as tensors, once they are what the data set's definition says.
+
+    Args:
+        pixels: uint8, shape ``(n, channels, height, width)``.
+        labels: Any integer type, shape ``(n,)``.
+        shape: The shape that ``pixels`` must have.
+        num_classes: Labels must be below it.
+        file: Named in errors.
+
+    Returns:
+        uint8 and int64 tensors.
+
+    Raises:
+        ValueError: Another shape, or a label out of range; names the file and the first such row.
+    """
+    if pixels.shape != shape:
+        raise ValueError(f"{file}: images must have shape {shape}, got {pixels.shape}")
+    if labels.shape != shape[:1]:
+        raise ValueError(f"{file}: there must be {shape[0]} labels, got shape {labels.shape}")
+    wrong = np.flatnonzero((labels < 0) | (labels >= num_classes))
+    if len(wrong):
+        raise ValueError(
+            f"{file}: labels must be in 0..{num_classes - 1}, got {labels[wrong[0]]} in row {wrong[0]}"
+        )
+    return torch.from_numpy(np.ascontiguousarray(pixels)), torch.from_numpy(labels.astype(np.int64))
