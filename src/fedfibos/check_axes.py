@@ -1,0 +1,80 @@
+"""Check a table of named axes against the module it describes."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from fedfibos.axes import Axes
+from fedfibos.resize import resized
+
+ADVICE = "pass a hand-written table (fedfibos.axes.axes_table)"
+
+
+def check_axes(module: nn.Module, axes: Axes, example_inputs: Any) -> None:
+    """Verify that the axes are the module's: on random values, in evaluation mode.
+
+    Two things must hold. Permuting the channels of an axis in all its tensors leaves the module's function as it is;
+    if some tensor were forgotten, or an axis confused with another, the class scores would change. And a copy of half
+    the width must run and give scores of the same shape.
+
+    Args:
+        module: The full model; not changed.
+        axes: The table.
+        example_inputs: One batch: a tensor, or a dict or tuple of tensors as forward takes them.
+
+    Raises:
+        ValueError: Naming the axis, or what went wrong in the narrow copy.
+    """
+    generator = torch.Generator().manual_seed(0)
+    probe = copy.deepcopy(module).eval()
+    with torch.no_grad():
+        for tensor in (*probe.parameters(), *probe.buffers()):
+            if tensor.is_floating_point():  # values that tell channels apart; variances stay positive
+                tensor.add_(0.2 * torch.rand(tensor.shape, generator=generator))
+    expected = _scores(probe, example_inputs)
+    permutations = {axis: torch.randperm(size, generator=generator) for axis, size in axes.sizes.items()}
+    if not _unchanged(probe, axes, permutations, example_inputs, expected):
+        for axis, permutation in permutations.items():
+            if not _unchanged(probe, axes, {axis: permutation}, example_inputs, expected):
+                raise ValueError(f"{axis!r} is not an axis: permuting its channels changes the scores; {ADVICE}")
+        raise ValueError(f"permuting the channels of all axes changes the scores; {ADVICE}")
+    narrow = {axis: (size + 1) // 2 for axis, size in axes.sizes.items()}
+    try:
+        scores = _scores(resized(probe, axes, narrow), example_inputs)
+    except (RuntimeError, ValueError, AssertionError, TypeError, IndexError) as error:
+        reason = str(error).splitlines()[0]
+        raise ValueError(f"the model can't run at half its width ({reason}); {ADVICE}") from error
+    if scores.shape != expected.shape:
+        raise ValueError(f"at half its width the model gives {tuple(scores.shape)}, not {tuple(expected.shape)}; {ADVICE}")
+
+
+def _unchanged(
+    probe: nn.Module, axes: Axes, permutations: Mapping[str, Tensor], example_inputs: Any, expected: Tensor
+) -> bool:
+    """True when the scores are the same after a permutation of channels."""
+    permuted = copy.deepcopy(probe)
+    for name, tensor in (*permuted.named_parameters(), *permuted.named_buffers()):
+        for i, dim in enumerate(axes.dims.get(name, ())):
+            tensor.data = tensor.data.index_select(i, axes.positions(dim, permutations))
+    scores = _scores(permuted, example_inputs)
+    return bool(torch.allclose(scores, expected, rtol=1e-3, atol=1e-3 * float(expected.abs().max())))
+
+
+def _scores(module: nn.Module, inputs: Any) -> Tensor:
+    """Class scores; with gradients on, so that no fused inference path hides a wrong size."""
+    scores = call(module, inputs)
+    if not isinstance(scores, Tensor):
+        raise ValueError(f"the model must return a tensor of class scores, got {type(scores).__name__}")
+    return scores.detach()
+
+
+def call(module: nn.Module, inputs: Any) -> Any:
+    """``module`` on a batch: a tensor, or a dict or tuple of tensors."""
+    if isinstance(inputs, dict):
+        return module(**inputs)
+    return module(*inputs) if isinstance(inputs, tuple) else module(inputs)

@@ -1,0 +1,102 @@
+"""A really smaller copy of a module, from its table of named axes."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from torch import Tensor, nn
+
+if TYPE_CHECKING:
+    from fedfibos.axes import Axes
+
+
+def resized(module: nn.Module, axes: Axes, widths: Mapping[str, int]) -> nn.Module:
+    """A copy of the module with smaller tensors, whose forward works.
+
+    The sizes that torch's own layers keep as attributes follow their tensors. The values are those of the first
+    channels; a caller overwrites them. Tied and shared tensors stay so; the large tensors are never copied.
+
+    Args:
+        module: The full model; not changed.
+        axes: Its named axes.
+        widths: Axis -> number of channels; axes left out keep all.
+    """
+    small: dict[int, Any] = {}
+    for name, tensor in (*module.named_parameters(), *module.named_buffers()):
+        if name in axes.dims:
+            small[id(tensor)] = _shrunk(tensor, axes.shape(name, widths))
+    copied = copy.deepcopy(module, small)  # deepcopy takes the small tensors for copies it already made
+    sizes = {**axes.sizes, **widths}
+    for name, layer in copied.named_modules():
+        features = axes.features.get(name)
+        _set_sizes(layer, None if features is None else sum(part.length(sizes) for part in features))
+    return copied
+
+
+def _shrunk(tensor: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """The leading entries of every dimension, as a tensor of its own."""
+    values = tensor.detach()[tuple(slice(length) for length in shape)].clone()
+    return nn.Parameter(values, tensor.requires_grad) if isinstance(tensor, nn.Parameter) else values
+
+
+def keeps_group_size(num_groups: int, num_channels: int) -> bool:
+    """How a narrower GroupNorm groups its channels.
+
+    Many small groups: whole groups go and the others stay as they are, so that a slice normalises exactly as the
+    full model does. Few large groups (two halves; one group is LayerNorm): their number stays and each gets narrower,
+    and the slice normalises over fewer channels than the full model.
+    """
+    return num_groups >= num_channels // num_groups
+
+
+def _set_sizes(layer: nn.Module, num_features: int | None) -> None:
+    """Make the attributes of one of torch's layers agree with its tensors.
+
+    Args:
+        layer: The layer, its tensors already small.
+        num_features: Channels of a normalisation layer without parameters; None where the tensors tell.
+    """
+    if isinstance(layer, nn.modules.conv._ConvNd):
+        _set_conv_sizes(layer)
+    elif isinstance(layer, nn.Linear):
+        layer.out_features, layer.in_features = layer.weight.shape
+    elif isinstance(layer, nn.Embedding):
+        layer.num_embeddings, layer.embedding_dim = layer.weight.shape
+    elif isinstance(layer, nn.MultiheadAttention):
+        layer.embed_dim = layer.kdim = layer.vdim = layer.out_proj.weight.shape[0]
+        layer.head_dim = layer.embed_dim // layer.num_heads
+    elif isinstance(layer, nn.RNNBase):
+        layer.input_size, layer.hidden_size = layer.weight_ih_l0.shape[1], layer.weight_hh_l0.shape[1]
+    elif isinstance(layer, nn.PReLU):
+        layer.num_parameters = layer.weight.numel()
+    else:
+        _set_norm_sizes(layer, num_features)
+
+
+def _set_conv_sizes(conv: nn.modules.conv._ConvNd) -> None:
+    """Channels from the weight; a grouped convolution loses whole groups."""
+    first, second = conv.weight.shape[:2]
+    old_first = conv.in_channels if conv.transposed else conv.out_channels
+    conv.groups = conv.groups * first // old_first if conv.groups > 1 else 1
+    channels = (first, second * conv.groups)
+    conv.in_channels, conv.out_channels = channels if conv.transposed else channels[::-1]
+
+
+def _set_norm_sizes(layer: nn.Module, num_features: int | None) -> None:
+    weight = getattr(layer, "weight", None)
+    if isinstance(layer, (nn.LayerNorm, nn.RMSNorm)):
+        if weight is not None or num_features is not None:
+            last = weight.shape[-1] if weight is not None else num_features
+            layer.normalized_shape = (*layer.normalized_shape[:-1], last)
+        return
+    num_features = weight.numel() if isinstance(weight, Tensor) else num_features
+    if num_features is None:
+        return
+    if isinstance(layer, nn.modules.batchnorm._NormBase):
+        layer.num_features = num_features
+    elif isinstance(layer, nn.GroupNorm):
+        if keeps_group_size(layer.num_groups, layer.num_channels):
+            layer.num_groups = layer.num_groups * num_features // layer.num_channels
+        layer.num_channels = num_features
