@@ -69,9 +69,7 @@ def load(name: str, data_dir: Path | None = None) -> Split:
     """
     if name not in DATA_SETS:
         near = difflib.get_close_matches(name, DATA_SETS, n=1, cutoff=0.0)[0]
-        raise ValueError(
-            f"data set must be one of {', '.join(DATA_SETS)}, got {name!r}; did you mean {near!r}?"
-        )
+        raise ValueError(f"data set must be one of {', '.join(DATA_SETS)}, got {name!r}; did you mean {near!r}?")
     source = DATA_SETS[name]
     folder = _data_folder(data_dir)
     where = source.find(folder)

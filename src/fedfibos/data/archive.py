@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import tarfile
 import zlib
 from collections.abc import Mapping
@@ -37,17 +38,17 @@ def _from_folder(folder: Path, limits: Mapping[str, int]) -> dict[str, bytes]:
 def _from_archive(file: Path, limits: Mapping[str, int]) -> dict[str, bytes]:
     found = {}
     try:
-        with tarfile.open(file, "r|*") as archive:
+        with gzip.open(file) as stream, tarfile.open(fileobj=stream, mode="r|") as archive:
             for member in archive:
                 name = PurePosixPath(member.name).name
                 if member.isfile() and name in limits:
                     _check_size(file, name, member.size, limits[name])
                     content = archive.extractfile(member)
                     found[name] = content.read() if content is not None else b""
-    except (tarfile.TarError, EOFError, zlib.error, OSError) as error:
-        if isinstance(error, OSError) and error.errno is not None:
-            raise
-        raise ValueError(f"{file}: must be a tar archive, damaged or truncated ({error})") from error
+            while stream.read(1 << 20):  # gzip's checksum is compared at the very end
+                pass
+    except (tarfile.TarError, gzip.BadGzipFile, EOFError, zlib.error) as error:
+        raise ValueError(f"{file}: must be a .tar.gz archive; damaged or truncated ({error})") from error
     return found
 
 

@@ -51,6 +51,8 @@ def _keep(tensors: Tensors, kept: Path) -> None:
         with tempfile.TemporaryDirectory(dir=kept.parent) as folder:
             written = Path(folder) / kept.name
             save_file(tensors, written)
+            with written.open("rb") as stream:
+                os.fsync(stream.fileno())
             written.replace(kept)
     except (OSError, SafetensorError):
         return

@@ -120,12 +120,12 @@ class Cifar:
 
     def _read_python(self, source: Path) -> Halves:
         # Pixels, then per image a label and a file name of a few dozen bytes.
-        limits = dict.fromkeys(
-            (*self.train_files, self.test_file), max(self.rows) * (PIXELS + 100) + META_LIMIT
-        )
+        limits = dict.fromkeys((*self.train_files, self.test_file), max(self.rows) * (PIXELS + 100) + META_LIMIT)
         members = read_members(source, {**limits, self.python_meta: META_LIMIT})
         meta = read_pickled_dict(members[self.python_meta], f"{source}: {self.python_meta}")
         names = _key(meta, self.names_key, f"{source}: {self.python_meta}")
+        if not isinstance(names, list):
+            raise ValueError(f"{source}: {self.python_meta} must hold a list of class names")
 
         def rows_of(name: str) -> Rows:
             where = f"{source}: {name}"
@@ -134,8 +134,10 @@ class Cifar:
             if not isinstance(pixels, np.ndarray) or pixels.ndim != 2 or pixels.shape[1] != PIXELS:
                 got = getattr(pixels, "shape", type(pixels).__name__)
                 raise ValueError(f"{where}: data must be a uint8 array of shape (n, {PIXELS}), got {got}")
-            if not isinstance(labels, list) or not all(isinstance(label, int) for label in labels):
-                raise ValueError(f"{where}: {self.labels_key} must be a list of integers")
+            if not isinstance(labels, list) or not all(
+                isinstance(label, int) and 0 <= label < self.num_classes for label in labels
+            ):
+                raise ValueError(f"{where}: {self.labels_key} must be a list of labels in 0..{self.num_classes - 1}")
             return pixels, np.array(labels, dtype=np.int64)
 
         return *self._halves(rows_of, self.train_files, self.test_file, source), tuple(map(str, names))
@@ -148,9 +150,7 @@ class Cifar:
 
         def rows_of(name: str) -> Rows:
             if len(members[name]) % row_bytes:
-                raise ValueError(
-                    f"{source}: {name} must be rows of {row_bytes} bytes, got {len(members[name])} bytes"
-                )
+                raise ValueError(f"{source}: {name} must be rows of {row_bytes} bytes, got {len(members[name])} bytes")
             table = np.frombuffer(members[name], dtype=np.uint8).reshape(-1, row_bytes)
             return table[:, self.label_bytes :], table[:, self.label_bytes - 1]
 

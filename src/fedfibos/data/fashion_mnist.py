@@ -103,8 +103,8 @@ def read_idx(file: Path, shape: tuple[int, ...]) -> NDArray[np.uint8]:
             f"{file}: must be an IDX file of unsigned bytes with {len(shape)} dimensions "
             f"(magic number 00 00 08 {len(shape):02x}), got {content[:4].hex(' ') or 'an empty file'}"
         )
-    got = tuple(int(size) for size in np.frombuffer(content[4:header_size], dtype=">u4"))
-    if got != shape:
+    got = tuple(int.from_bytes(content[i : i + 4], "big") for i in range(4, header_size, 4))
+    if len(content) >= header_size and got != shape:
         raise ValueError(f"{file}: must have shape {shape}, got {got}")
     if len(content) != wanted:
         size = f"{len(content)} bytes" if len(content) < wanted else f"more than {wanted} bytes"

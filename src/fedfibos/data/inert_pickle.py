@@ -10,18 +10,14 @@ from __future__ import annotations
 
 import io
 import pickle
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 
-@dataclass
 class _DtypeRecord:
     """What the pickle says of a dtype: its code, such as ``u1``."""
-
-    code: object
 
     def __init__(self, code: object = None, *rest: object) -> None:
         self.code = code
@@ -72,13 +68,11 @@ def read_pickled_dict(content: bytes, where: str) -> dict[str, Any]:
     try:
         value = _InertUnpickler(io.BytesIO(content), encoding="latin1").load()
     except Exception as error:  # the opcodes of a damaged pickle can raise nearly anything
-        raise ValueError(f"{where}: must be a pickle of plain values and arrays ({error})") from error
+        reason = " ".join(str(error).split())
+        raise ValueError(f"{where}: must be a pickle of plain values and arrays ({reason})") from error
     if not isinstance(value, dict):
         raise ValueError(f"{where}: must be a pickled dictionary, got {type(value).__name__}")
-    return {
-        _text(key): _array(item, where) if isinstance(item, _ArrayRecord) else item
-        for key, item in value.items()
-    }
+    return {_text(key): _array(item, where) if isinstance(item, _ArrayRecord) else item for key, item in value.items()}
 
 
 def _text(value: object) -> str:
@@ -90,8 +84,6 @@ def _array(record: _ArrayRecord, where: str) -> NDArray[np.uint8]:
     match record.state:
         case (int(), tuple() as shape, _DtypeRecord(code="u1"), False | 0, str() | bytes() as raw):
             buffer = raw.encode("latin1") if isinstance(raw, str) else raw
-            if all(isinstance(size, int) and size >= 0 for size in shape) and int(np.prod(shape)) == len(
-                buffer
-            ):
+            if all(isinstance(size, int) and size >= 0 for size in shape) and int(np.prod(shape)) == len(buffer):
                 return np.frombuffer(buffer, dtype=np.uint8).reshape(shape)
     raise ValueError(f"{where}: must hold row-major uint8 arrays as large as they say, got something else")

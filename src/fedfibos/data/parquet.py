@@ -14,9 +14,7 @@ from pyarrow import parquet
 from fedfibos.data.cache import Tensors, decoded_once
 
 
-def read_parquet_images(
-    file: Path, num_rows: int, shape: tuple[int, int, int]
-) -> tuple[Tensors, tuple[str, ...]]:
+def read_parquet_images(file: Path, num_rows: int, shape: tuple[int, int, int]) -> tuple[Tensors, tuple[str, ...]]:
     """Read columns ``image`` (encoded bytes) and ``label``, decoding the images once (see ``cache``).
 
     Args:
@@ -42,8 +40,7 @@ def read_parquet_images(
         raise ValueError(f"{file}: must be a parquet file, damaged or truncated ({_line(error)})") from error
     if missing := [name for name in ("image", "label") if name not in schema.names]:
         raise ValueError(
-            f"{file}: must have the columns image and label, got {', '.join(schema.names)} "
-            f"without {missing[0]}"
+            f"{file}: must have the columns image and label, got {', '.join(schema.names)} without {missing[0]}"
         )
     if not pyarrow.types.is_integer(schema.field("label").type):
         raise ValueError(f"{file}: column label must hold integers, got {schema.field('label').type}")
@@ -81,8 +78,7 @@ def _decode_image(encoded: object, shape: tuple[int, int, int], where: str) -> n
         with Image.open(io.BytesIO(encoded), formats=("JPEG", "PNG")) as image:
             if (image.mode, image.size) != (mode, (width, height)):
                 raise ValueError(
-                    f"{where} must be {mode} of {width}x{height}, "
-                    f"got {image.mode} of {image.width}x{image.height}"
+                    f"{where} must be {mode} of {width}x{height}, got {image.mode} of {image.width}x{image.height}"
                 )
             pixels = np.asarray(image)
     except (OSError, SyntaxError) as error:

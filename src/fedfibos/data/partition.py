@@ -94,9 +94,7 @@ def iid(labels: Tensor, num_clients: int, generator: torch.Generator) -> list[Te
     return _sorted_parts(np.array_split(_rng(generator).permutation(len(labels)), num_clients))
 
 
-def pathological(
-    labels: Tensor, num_clients: int, classes_per_client: int, generator: torch.Generator
-) -> list[Tensor]:
+def pathological(labels: Tensor, num_clients: int, classes_per_client: int, generator: torch.Generator) -> list[Tensor]:
     """Exactly ``classes_per_client`` classes for every client; each class is split evenly over its owners.
 
     Random permutations of the classes are strung together and cut into consecutive groups, one a
@@ -114,8 +112,7 @@ def pathological(
     members = _members(labels)
     if classes_per_client > len(members):
         raise ValueError(
-            f"classes_per_client must be at most the number of classes, {len(members)}, "
-            f"got {classes_per_client}"
+            f"classes_per_client must be at most the number of classes, {len(members)}, got {classes_per_client}"
         )
     places = num_clients * classes_per_client
     if places < len(members):
@@ -142,7 +139,7 @@ def pathological(
 def _class_groups(
     num_classes: int, num_clients: int, classes_per_client: int, rng: np.random.Generator
 ) -> list[list[int]]:
-    """Groups of different class numbers, one a client; the classes' numbers of groups differ by at most one."""
+    """Groups of different class numbers, one a client; each class is in as many groups, up to one."""
     sequence: list[int] = []
     places = num_clients * classes_per_client
     while len(sequence) < places:
@@ -155,9 +152,7 @@ def _class_groups(
     return [sequence[i : i + classes_per_client] for i in range(0, places, classes_per_client)]
 
 
-def dirichlet_by_client(
-    labels: Tensor, num_clients: int, alpha: float, generator: torch.Generator
-) -> list[Tensor]:
+def dirichlet_by_client(labels: Tensor, num_clients: int, alpha: float, generator: torch.Generator) -> list[Tensor]:
     """Class proportions p_n ~ Dir(α) for every client n; sizes differ by at most one.
 
     The construction of Acar et al. (FedDyn, ICLR 2021) and of FIARSE's CIFAR experiments: clients take
@@ -356,9 +351,7 @@ def _rng(generator: torch.Generator) -> np.random.Generator:
 def _check_enough(labels: Tensor, num_clients: int) -> None:
     _check_positive("num_clients", num_clients)
     if len(labels) < num_clients:
-        raise ValueError(
-            f"there must be at least one example a client, got {len(labels)} for {num_clients} clients"
-        )
+        raise ValueError(f"there must be at least one example a client, got {len(labels)} for {num_clients} clients")
 
 
 def _check_alpha(alpha: float) -> None:

@@ -58,7 +58,5 @@ def checked_images(
         raise ValueError(f"{file}: there must be {shape[0]} labels, got shape {labels.shape}")
     wrong = np.flatnonzero((labels < 0) | (labels >= num_classes))
     if len(wrong):
-        raise ValueError(
-            f"{file}: labels must be in 0..{num_classes - 1}, got {labels[wrong[0]]} in row {wrong[0]}"
-        )
+        raise ValueError(f"{file}: labels must be in 0..{num_classes - 1}, got {labels[wrong[0]]} in row {wrong[0]}")
     return torch.from_numpy(np.ascontiguousarray(pixels)), torch.from_numpy(labels.astype(np.int64))
