@@ -169,7 +169,7 @@ def _leading(dims: tuple[Dimension, ...], shape: tuple[int, ...]) -> tuple[tuple
 def axes_table(
     module: nn.Module,
     sizes: Mapping[str, int],
-    dims: Mapping[str, tuple[str | None | Part | Dimension, ...]],
+    dims: Mapping[str, tuple[str | Part | Dimension | None, ...]],
 ) -> Axes:
     """A hand-written table, for a model whose axes can't be derived (an LSTM, say).
 
@@ -193,7 +193,9 @@ def axes_table(
     table = {name: tuple(_whole(n) for n in shape) for name, shape in shapes.items()}
     for name, entries in dims.items():
         if len(entries) != len(shapes[name]):
-            raise ValueError(f"tensor {name!r} of shape {shapes[name]} needs {len(shapes[name])} entries, got {entries}")
+            raise ValueError(
+                f"tensor {name!r} of shape {shapes[name]} needs {len(shapes[name])} entries, got {entries}"
+            )
         table[name] = tuple(_dimension(e, n) for e, n in zip(entries, shapes[name], strict=True))
         for axis in (part.axis for dim in table[name] for part in dim):
             if axis is not None and axis not in sizes:
@@ -210,7 +212,7 @@ def _whole(length: int) -> Dimension:
     return (Part(None, after=length),)
 
 
-def _dimension(entry: str | None | Part | Dimension, length: int) -> Dimension:
+def _dimension(entry: str | Part | Dimension | None, length: int) -> Dimension:
     if entry is None:
         return _whole(length)
     if isinstance(entry, str):

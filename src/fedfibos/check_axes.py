@@ -50,7 +50,9 @@ def check_axes(module: nn.Module, axes: Axes, example_inputs: Any) -> None:
         reason = str(error).splitlines()[0]
         raise ValueError(f"the model can't run at half its width ({reason}); {ADVICE}") from error
     if scores.shape != expected.shape:
-        raise ValueError(f"at half its width the model gives {tuple(scores.shape)}, not {tuple(expected.shape)}; {ADVICE}")
+        raise ValueError(
+            f"at half its width the model gives {tuple(scores.shape)}, not {tuple(expected.shape)}; {ADVICE}"
+        )
 
 
 def _unchanged(

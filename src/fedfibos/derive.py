@@ -1,18 +1,20 @@
 """Derive the named channel axes of any module from its dependency graph.
 
-The graph is torch-pruning's (Fang et al., DepGraph: Towards Any Structural Pruning, CVPR 2023, arXiv:2301.12900); no other
-module of this package knows that library.
+The graph is torch-pruning's (Fang et al., DepGraph: Towards Any Structural Pruning, CVPR 2023, arXiv:2301.12900);
+no other module of this package knows that library.
 """
 
 from __future__ import annotations
 
 import copy
+import itertools
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import torch
 import torch_pruning
 from numpy.typing import NDArray
 from torch import nn
@@ -83,7 +85,7 @@ class _Trace:
             return []
         slot = self.slots[name, side]
         starts = [0, *(np.flatnonzero(np.diff(slot[:, 0]) != 0) + 1).tolist(), len(slot)]
-        return [run for a, b in zip(starts, starts[1:], strict=False) for run in self._split(name, slot[a:b])]
+        return [run for a, b in itertools.pairwise(starts) for run in self._split(name, slot[a:b])]
 
     def _split(self, name: str, positions: NDArray[np.int64]) -> Iterator[tuple[int | None, int, int]]:
         """Positions of one root, which may come several times one after another."""
@@ -107,7 +109,8 @@ def _trace(module: nn.Module, example_inputs: Any) -> _Trace:
         parameter.requires_grad_(True)  # the graph follows gradients
     graph = torch_pruning.DependencyGraph()
     try:
-        graph.build_dependency(traced, example_inputs, forward_fn=call, verbose=False)
+        with torch.enable_grad():
+            graph.build_dependency(traced, example_inputs, forward_fn=call, verbose=False)
     except Exception as error:  # whatever the model's forward or the tracer raise
         raise _underivable("", f"tracing failed ({type(error).__name__}: {str(error).splitlines()[0]})") from error
     names: dict[Any, str] = {layer: name for name, layer in traced.named_modules()}
@@ -265,13 +268,13 @@ def _table(trace: _Trace, factors: list[_Factor]) -> Axes:
             features[name] = outside
     for name, channel_dim in trace.parameter_dims.items():
         channels = _dimension(trace, factors, name, "out")
-        entry = [_whole(n) for n in tensors[name].shape]
-        entry[channel_dim] = channels or entry[channel_dim]
-        enter(name, tensors[name], tuple(entry))
-    for name, tensor in tensors.items():
-        dims.setdefault(name, tuple(_whole(n) for n in tensor.shape))
-    sizes = {f.axis: f.size for f in sorted(factors, key=lambda f: list(trace.layers).index(f.axis or "")) if f.axis}
-    return Axes(sizes, dims, features)
+        whole = [_whole(n) for n in tensors[name].shape]
+        whole[channel_dim] = channels or whole[channel_dim]
+        enter(name, tensors[name], tuple(whole))
+    table = {name: dims.get(name, tuple(_whole(n) for n in tensor.shape)) for name, tensor in tensors.items()}
+    used = dict.fromkeys(part.axis for entry in table.values() for dim in entry for part in dim)
+    found = {factor.axis: factor.size for factor in factors}
+    return Axes({axis: found[axis] for axis in used if axis is not None}, table, features)
 
 
 def _dimension(trace: _Trace, factors: list[_Factor], name: str, side: str) -> Dimension:

@@ -68,7 +68,8 @@ def _set_sizes(layer: nn.Module, num_features: int | None) -> None:
         layer.embed_dim = layer.kdim = layer.vdim = layer.out_proj.weight.shape[0]
         layer.head_dim = layer.embed_dim // layer.num_heads
     elif isinstance(layer, nn.RNNBase):
-        layer.input_size, layer.hidden_size = layer.weight_ih_l0.shape[1], layer.weight_hh_l0.shape[1]
+        from_input, from_hidden = layer.all_weights[0][:2]
+        layer.input_size, layer.hidden_size = from_input.shape[1], from_hidden.shape[1]
     elif isinstance(layer, nn.PReLU):
         layer.num_parameters = layer.weight.numel()
     else:
@@ -85,16 +86,14 @@ def _set_conv_sizes(conv: nn.modules.conv._ConvNd) -> None:
 
 
 def _set_norm_sizes(layer: nn.Module, num_features: int | None) -> None:
-    weight = getattr(layer, "weight", None)
-    if isinstance(layer, (nn.LayerNorm, nn.RMSNorm)):
-        if weight is not None or num_features is not None:
-            last = weight.shape[-1] if weight is not None else num_features
-            layer.normalized_shape = (*layer.normalized_shape[:-1], last)
-        return
-    num_features = weight.numel() if isinstance(weight, Tensor) else num_features
+    own = dict(layer.named_parameters(recurse=False))
+    if "weight" in own and own["weight"].dim() > 0:
+        num_features = own["weight"].shape[-1]
     if num_features is None:
         return
-    if isinstance(layer, nn.modules.batchnorm._NormBase):
+    if isinstance(layer, (nn.LayerNorm, nn.RMSNorm)):
+        layer.normalized_shape = (*layer.normalized_shape[:-1], num_features)
+    elif isinstance(layer, nn.modules.batchnorm._NormBase):
         layer.num_features = num_features
     elif isinstance(layer, nn.GroupNorm):
         if keeps_group_size(layer.num_groups, layer.num_channels):
