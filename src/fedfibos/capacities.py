@@ -1,0 +1,103 @@
+"""Which client can afford how much: a table capacity -> share of the clients, dealt out exactly."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Literal
+
+import torch
+
+from fedfibos.submodel import check_capacity
+from fedfibos.types import stream
+
+UNIFORM: Mapping[float, float] = {1.0: 0.2, 0.5: 0.2, 0.25: 0.2, 0.125: 0.2, 0.0625: 0.2}
+NON_UNIFORM: Mapping[float, float] = {1.0: 0.1, 0.5: 0.1, 0.25: 0.3, 0.125: 0.3, 0.0625: 0.2}
+TABLES: Mapping[str, Mapping[float, float]] = {"uniform": UNIFORM, "non-uniform": NON_UNIFORM}
+"""The paper's two fleets, by name."""
+
+SHARES_TOLERANCE = 1e-4
+"""How far the shares may be from summing to 1, so that thirds can be written 0.33333."""
+
+
+def check_table(table: Mapping[float, float], num_clients: int) -> None:
+    """Raise ValueError unless the table can be dealt to that many clients.
+
+    Capacities must be in (0, 1], shares above 0 and summing to 1, and every capacity must get a client.
+    """
+    if not table:
+        raise ValueError("capacities must name at least one capacity, got an empty table")
+    for capacity, share in table.items():
+        check_capacity(capacity)
+        if not 0.0 < share <= 1.0:
+            raise ValueError(f"the share of capacity {capacity:g} must be in (0, 1], got {share:g}")
+    total = math.fsum(table.values())
+    if abs(total - 1.0) > SHARES_TOLERANCE:
+        raise ValueError(f"the shares of the capacities must sum to 1, got {total:g}")
+    for capacity, count in zip(table, counts(table, num_clients), strict=True):
+        if count == 0:
+            raise ValueError(
+                f"every capacity must get at least one client, got none for capacity {capacity:g}: "
+                f"its share is {table[capacity]:g} of {num_clients} clients"
+            )
+
+
+def counts(table: Mapping[float, float], num_clients: int) -> tuple[int, ...]:
+    """Number of clients of each capacity, in the table's order, by largest remainder.
+
+    Everyone gets the floor of its share; what is left goes to the largest remainders, ties to the capacity
+    that the table names first. Shares count as the decimal fractions they are written as, so 0.29 of 100 is 29.
+
+    Example:
+        >>> counts({1.0: 1 / 3, 0.5: 1 / 3, 0.25: 1 / 3}, 10)
+        (4, 3, 3)
+    """
+    shares = [Fraction(str(share)) for share in table.values()]
+    quotas = [share / sum(shares) * num_clients for share in shares]
+    dealt = [math.floor(quota) for quota in quotas]
+    by_remainder = sorted(range(len(quotas)), key=lambda i: (dealt[i] - quotas[i], i))
+    for i in by_remainder[: num_clients - sum(dealt)]:
+        dealt[i] += 1
+    return tuple(dealt)
+
+
+def assign(table: Mapping[float, float], num_clients: int, generator: torch.Generator) -> tuple[float, ...]:
+    """The capacity of every client: :func:`counts` of each, given to clients in a random order.
+
+    Args:
+        table: Capacity -> share of the clients.
+        num_clients: N.
+        generator: Random stream of the permutation that says which client gets which.
+
+    Returns:
+        N capacities, one a client id.
+    """
+    check_table(table, num_clients)
+    listed = [capacity for capacity, count in zip(table, counts(table, num_clients), strict=True) for _ in range(count)]
+    order = torch.randperm(num_clients, generator=generator).tolist()
+    return tuple(listed[position] for position in order)
+
+
+@dataclass(frozen=True)
+class Capacities:
+    """The capacity of every client in every round.
+
+    Attributes:
+        table: Capacity -> share of the clients.
+        num_clients: N.
+        assignment: ``fixed``: a client keeps its capacity; ``dynamic``: all clients are dealt afresh every
+            round, so the counts over the fleet are exact in each round (those of a cohort are not).
+        seed: Root of the run's random streams.
+    """
+
+    table: Mapping[float, float]
+    num_clients: int
+    assignment: Literal["fixed", "dynamic"]
+    seed: int
+
+    def at_round(self, t: int) -> tuple[float, ...]:
+        """The capacity of every client in round t, by client id."""
+        purpose: tuple[object, ...] = ("capacities",) if self.assignment == "fixed" else ("capacities", t)
+        return assign(self.table, self.num_clients, stream(self.seed, *purpose))

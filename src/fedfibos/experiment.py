@@ -1,0 +1,292 @@
+"""One experiment: every setting of a run, validated, and the TOML file it is written in."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import tomllib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, cast
+
+import tomli_w
+from pydantic.dataclasses import dataclass
+
+from fedfibos.capacities import Capacities
+from fedfibos.data.partition import Partition
+from fedfibos.local import LocalTraining
+from fedfibos.methods import METHODS
+from fedfibos.models import MODELS
+from fedfibos.sections import (
+    CONFIG,
+    Data,
+    Evaluation,
+    Federation,
+    MethodChoice,
+    ModelChoice,
+    Run,
+    Seed,
+    field_names,
+    model_options,
+)
+from fedfibos.types import Method
+from fedfibos.validation import ExperimentError, check_name, checked, did_you_mean, listed
+
+__all__ = ["Experiment", "ExperimentError", "load_experiment", "to_toml"]
+
+
+@dataclass(frozen=True, config=CONFIG)
+class Experiment:
+    """Every setting of a run.
+
+    Attributes:
+        model: The model.
+        federation: Clients, rounds, capacities.
+        method: The method and its hyperparameters.
+        seed: Root of all random streams.
+        data: The data set and its partition.
+        local: How clients train.
+        evaluation: When and how accuracy is measured.
+        run: Checkpoints.
+    """
+
+    model: ModelChoice
+    federation: Federation
+    method: MethodChoice
+    seed: Seed = 0
+    data: Data = Data()
+    local: LocalTraining = LocalTraining()
+    evaluation: Evaluation = Evaluation()
+    run: Run = Run()
+
+    def build_method(self) -> Method:
+        """The method with this experiment's hyperparameters."""
+        return cast(Method, METHODS[self.method.name](**self.method.settings))
+
+    def capacities(self) -> Capacities:
+        """The capacity of every client in every round."""
+        federation = self.federation
+        return Capacities(federation.capacities, federation.clients, federation.assignment, self.seed)
+
+
+SECTIONS: Mapping[str, type[Any]] = {
+    "data": Data,
+    "model": ModelChoice,
+    "federation": Federation,
+    "method": MethodChoice,
+    "local": LocalTraining,
+    "evaluation": Evaluation,
+    "run": Run,
+}
+"""The sections of an experiment file, in the order in which they are written."""
+
+
+COMMAND_LINE = "command line"
+
+
+@dataclass(frozen=True)
+class Layer:
+    """Settings from one place; later layers override earlier ones.
+
+    Attributes:
+        source: Where they are written, for messages.
+        values: Nested tables.
+    """
+
+    source: str
+    values: dict[str, Any]
+
+
+def load_experiment(path: Path | str, overrides: Sequence[str] = ()) -> Experiment:
+    """Read an experiment file and apply overrides.
+
+    A file may name another with ``base = "relative.toml"`` and then holds only what differs. Naming another
+    method, preset or model than the base leaves the base's settings of that section behind, and
+    ``local.steps`` replaces the base's ``epochs`` (and the other way round).
+
+    Args:
+        path: The TOML file, or a run directory (its ``config.toml``).
+        overrides: ``section.key=value``; the value is a TOML literal, a bare word is text.
+
+    Raises:
+        ExperimentError: In one line: the file, the key, what was got, what was wanted, the nearest valid name.
+    """
+    path = Path(path)
+    layers = _files(path / "config.toml" if path.is_dir() else path, ())
+    layers += [_override(text) for text in overrides]
+    merged: dict[str, Any] = {}
+    for layer in layers:
+        merged = _merge(merged, layer.values)
+        try:
+            _check_keys(layer.values, merged)
+        except ValueError as error:
+            raise ExperimentError(f"{layer.source}: {error}") from None
+    return _build(merged, layers)
+
+
+def to_toml(experiment: Experiment) -> str:
+    """The experiment as a file with every setting written out; loading it gives the same experiment."""
+    values = dataclasses.asdict(experiment)
+    values["federation"]["capacities"] = {str(c): s for c, s in experiment.federation.capacities.items()}
+    values["method"] |= values["method"].pop("settings")
+    sections = {name: values[name] for name in SECTIONS}
+    return tomli_w.dumps(_without_none({"seed": experiment.seed, **sections}))
+
+
+def _without_none(values: dict[str, Any]) -> dict[str, Any]:
+    """TOML has no null: what is not set is not written."""
+    return {
+        key: _without_none(value) if isinstance(value, dict) else value
+        for key, value in values.items()
+        if value is not None
+    }
+
+
+def _files(path: Path, derived: tuple[Path, ...]) -> list[Layer]:
+    """The file's layer behind those of its bases."""
+    if path.resolve() in derived:
+        raise ExperimentError(f"{path}: base must not lead back to the same file")
+    try:
+        values = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ExperimentError(f"{path}: cannot be read: {error.strerror}") from None
+    except ValueError as error:  # bad TOML or bad UTF-8
+        raise ExperimentError(f"{path}: is not valid TOML: {error}") from None
+    base = values.pop("base", None)
+    if base is None:
+        return [Layer(str(path), values)]
+    if not isinstance(base, str):
+        raise ExperimentError(f"{path}: base must be the name of a file, got {base!r}")
+    return [*_files(path.parent / base, (*derived, path.resolve())), Layer(str(path), values)]
+
+
+def _override(text: str) -> Layer:
+    """``section.key=value`` as a layer."""
+    key, equals, literal = text.partition("=")
+    pieces = key.strip().split(".")
+    if not equals or not all(pieces):
+        raise ExperimentError(f"an override must be section.key=value, got {text!r}")
+    value: Any = _literal(literal.strip())
+    for piece in reversed(pieces):
+        value = {piece: value}
+    return Layer(COMMAND_LINE, value)
+
+
+def _literal(text: str) -> Any:
+    """A TOML literal, a number such as ``.1`` or ``1.``, or else the text itself."""
+    try:
+        parsed = tomllib.loads(f"value = {text}")
+    except tomllib.TOMLDecodeError:
+        return float(text) if re.fullmatch(r"[+-]?(\d+\.|\.\d+)", text) else text
+    return parsed["value"] if len(parsed) == 1 else text
+
+
+def _merge(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings of a later layer over those of the earlier ones."""
+    merged = dict(old)
+    for section, content in new.items():
+        before = merged.get(section)
+        if not (isinstance(before, dict) and isinstance(content, dict)):
+            merged[section] = content
+            continue
+        kept = _kept(section, before, content)
+        merged[section] = {**kept, **content}
+        for nested in NESTED:
+            if isinstance(kept.get(nested), dict) and isinstance(content.get(nested), dict):
+                merged[section][nested] = {**kept[nested], **content[nested]}
+    return merged
+
+
+NESTED = ("partition", "options")
+"""Tables within a section that are merged key by key; others (capacities) are replaced as a whole."""
+
+
+def _kept(section: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
+    """What of a section's earlier settings still holds beside later ones."""
+    if section in ("method", "model") and new.get("name", old.get("name")) != old.get("name"):
+        return {}
+    if section == "method" and new.get("preset", old.get("preset")) != old.get("preset"):
+        return {key: value for key, value in old.items() if key == "name"}
+    replaced = {"steps": "epochs", "epochs": "steps"} if section == "local" else {}
+    dropped = {replaced[key] for key in new if key in replaced}
+    return {key: value for key, value in old.items() if key not in dropped}
+
+
+def _check_keys(values: Mapping[str, Any], merged: Mapping[str, Any]) -> None:
+    """Raise ValueError for a key that no section has; ``merged`` says which method and model are chosen."""
+    keys = _known_keys(merged)
+    for section, content in values.items():
+        if section != "seed" and section not in SECTIONS:
+            raise ValueError(_unknown(section, [*SECTIONS, "seed"], keys))
+        if section == "seed":
+            continue
+        if not isinstance(content, dict):
+            raise ValueError(f"{section} must be a table, got {content!r}")
+        for key, value in content.items():
+            paths = [f"{section}.{key}"]
+            if f"{section}.{key}." in {known[: len(paths[0]) + 1] for known in keys}:
+                if not isinstance(value, dict):
+                    raise ValueError(f"{section}.{key} must be a table, got {value!r}")
+                paths = [f"{section}.{key}.{inner}" for inner in value]
+            for path in paths:
+                if path not in keys and f"{section}.*" not in keys:
+                    siblings = [known for known in keys if known.startswith(path.rpartition(".")[0] + ".")]
+                    raise ValueError(_unknown(path, siblings, keys))
+
+
+def _known_keys(merged: Mapping[str, Any]) -> list[str]:
+    """Dotted names of all keys; ``section.*`` where they depend on a name that is not given."""
+    keys = []
+    for section, cls in SECTIONS.items():
+        chosen = merged.get(section, {}).get("name") if isinstance(merged.get(section), dict) else None
+        names = field_names(cls)
+        if section == "data":
+            names = ["name", *(f"partition.{name}" for name in field_names(Partition))]
+        if section == "method":
+            if chosen is not None:
+                check_name("method.name", chosen, METHODS)
+            names = ["name", "preset", *(field_names(METHODS[chosen]) if chosen is not None else "*")]
+        if section == "model":
+            if chosen is not None:
+                check_name("model.name", chosen, MODELS)
+            options = [f"options.{name}" for name in model_options(chosen)] if chosen is not None else ["*"]
+            names = ["name", "norm", *options]
+        keys += [f"{section}.{name}" for name in names]
+    return keys
+
+
+def _unknown(path: str, siblings: Sequence[str], keys: Sequence[str]) -> str:
+    """An unknown key, and the key of that name in another section, or the nearest beside it."""
+    leaf = path.rpartition(".")[2]
+    elsewhere = [key for key in keys if key.rpartition(".")[2] == leaf]
+    near = f"; did you mean {elsewhere[0]!r}?" if elsewhere else did_you_mean(path, siblings)
+    return f"unknown key {path!r}{near or '; it must be ' + listed(siblings)}"
+
+
+def _build(merged: Mapping[str, Any], layers: Sequence[Layer]) -> Experiment:
+    """Validate section by section; an error names the layer that wrote the value."""
+    built: dict[str, Any] = {}
+    try:
+        built["seed"] = checked(Seed, merged.get("seed", 0), "seed")
+        for section, cls in SECTIONS.items():
+            values = dict(merged.get(section, {}))
+            if section == "method":
+                settings = {key: values.pop(key) for key in list(values) if key not in ("name", "preset")}
+                values["settings"] = settings
+            built[section] = checked(cls, values, section)
+    except ExperimentError as error:
+        raise ExperimentError(f"{_source(layers, error.key)}: {error}") from None
+    return Experiment(**built)
+
+
+def _source(layers: Sequence[Layer], key: str) -> str:
+    """Where the value of a dotted key was last written; where it was not, its section or the last file."""
+    pieces = key.split(".")
+    for length in range(len(pieces), 0, -1):
+        for layer in reversed(layers):
+            value: Any = layer.values
+            for piece in pieces[:length]:
+                value = value.get(piece) if isinstance(value, dict) else None
+            if value is not None:
+                return layer.source
+    return next(layer.source for layer in reversed(layers) if layer.source != COMMAND_LINE)

@@ -1,0 +1,198 @@
+"""The sections of an experiment: what each setting means and which values it takes."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, ConfigDict, Field
+from pydantic.dataclasses import dataclass
+
+from fedfibos.capacities import TABLES, check_table
+from fedfibos.data import DATA_SETS
+from fedfibos.data.partition import Partition
+from fedfibos.methods import METHODS, PRESETS
+from fedfibos.models import MODELS
+from fedfibos.validation import check_name, checked, listed
+
+Seed = Annotated[int, Field(ge=0)]
+Positive = Annotated[int, Field(ge=1)]
+Norm = Literal["group", "batch", "none"]
+CONFIG = ConfigDict(extra="forbid")
+
+
+@dataclass(frozen=True, config=CONFIG)
+class Data:
+    """What the clients hold.
+
+    Attributes:
+        name: A key of :data:`fedfibos.data.DATA_SETS`.
+        partition: How the examples are dealt to the clients.
+    """
+
+    name: str = "digits"
+    partition: Partition = Partition()
+
+    def __post_init__(self) -> None:
+        check_name("data.name", self.name, DATA_SETS)
+
+
+@dataclass(frozen=True, config=CONFIG)
+class ModelChoice:
+    """The model that is trained.
+
+    Attributes:
+        name: A key of :data:`fedfibos.models.MODELS`.
+        norm: Normalisation layer; the model's own default where not given.
+        options: The model's other options (``hidden`` of the MLP, ``channels`` of the others), all of them
+            after construction.
+    """
+
+    name: str
+    norm: Norm | None = None
+    options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        check_name("model.name", self.name, MODELS)
+        known = model_options(self.name)
+        for option in self.options:
+            check_name(f"an option of {self.name}", option, known)
+        resolved = {name: self.options.get(name, parameter.default) for name, parameter in known.items()}
+        for name, value in resolved.items():
+            resolved[name] = checked(known[name].annotation, value, f"model.options.{name}")
+        object.__setattr__(self, "options", resolved)
+        if self.norm is None:
+            object.__setattr__(self, "norm", _signature(self.name)["norm"].default)
+
+
+@dataclass(frozen=True, config=CONFIG)
+class MethodChoice:
+    """The method and its hyperparameters.
+
+    Attributes:
+        name: A key of :data:`fedfibos.methods.METHODS`.
+        preset: A key of :data:`fedfibos.methods.PRESETS` of that method, or None for its defaults.
+        settings: Fields that differ from the preset; all fields of the method after construction.
+    """
+
+    name: str
+    preset: str | None = None
+    settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        check_name("method.name", self.name, METHODS)
+        preset: Mapping[str, Any] = {}
+        if self.preset is not None:
+            check_name(f"method.preset of {self.name}", self.preset, PRESETS[self.name])
+            preset = PRESETS[self.name][self.preset]
+        method = METHODS[self.name]
+        for key in self.settings:
+            check_name(f"a setting of {self.name}", key, field_names(method))
+        built = checked(method, {**preset, **self.settings}, "method")
+        object.__setattr__(self, "settings", dataclasses.asdict(built))
+
+
+def _capacity_table(value: object) -> object:
+    """A capacity table from what TOML gives: the paper's name of one, or a table with text keys.
+
+    ``{1.0 = 0.2}`` is a dotted key in TOML, a table in a table; the pieces are put together again.
+    """
+    if isinstance(value, str):
+        check_name("capacities", value, TABLES)
+        return dict(TABLES[value])
+    if not isinstance(value, Mapping):
+        raise ValueError(f"capacities must be a table of capacity = share, or {listed(TABLES)}, got {value!r}")
+    table: dict[float, Any] = {}
+    for key, share in value.items():
+        pieces = share if isinstance(share, Mapping) else {"": share}
+        for decimals, piece in pieces.items():
+            text = f"{key}.{decimals}" if decimals else str(key)
+            capacity = _number(text)
+            if capacity in table:
+                raise ValueError(f"capacities must differ, got {capacity:g} twice")
+            table[capacity] = piece
+    return dict(sorted(table.items(), reverse=True))
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise ValueError(f"a capacity must be a number in (0, 1], got {text!r}") from None
+
+
+@dataclass(frozen=True, config=CONFIG)
+class Federation:
+    """Clients, rounds and capacities.
+
+    Attributes:
+        clients: N, clients in all.
+        cohort: A, participants of a round.
+        rounds: T.
+        capacities: Capacity -> share of the clients; or ``uniform`` or ``non-uniform``, the paper's tables.
+        assignment: ``fixed``, or ``dynamic``: every client's capacity is redrawn each round.
+        weighting: Weight of an upload in the averages: ``uniform``, or the client's number of ``samples``.
+        capacity_basis: What a capacity is a fraction of, for methods that cut whole channels: ``parameters``
+            (the largest width whose share of the parameters is at most the capacity), or ``width``.
+    """
+
+    clients: Positive
+    cohort: Positive
+    rounds: Positive
+    capacities: Annotated[dict[float, float], BeforeValidator(_capacity_table)] = dataclasses.field(
+        default_factory=lambda: dict(TABLES["uniform"])
+    )
+    assignment: Literal["fixed", "dynamic"] = "fixed"
+    weighting: Literal["uniform", "samples"] = "uniform"
+    capacity_basis: Literal["parameters", "width"] = "parameters"
+
+    def __post_init__(self) -> None:
+        if self.cohort > self.clients:
+            raise ValueError(f"cohort must be at most clients, {self.clients}, got {self.cohort}")
+        check_table(self.capacities, self.clients)
+
+
+@dataclass(frozen=True, config=CONFIG)
+class Evaluation:
+    """When and how accuracy is measured.
+
+    Attributes:
+        every: Rounds between evaluations; the last round is always evaluated.
+        batch_size: Test examples at a time.
+        submodel_clients: For methods whose submodels differ between clients of equal capacity: at most so many
+            clients of each capacity are averaged for the global accuracy of submodels; None: all.
+        recalibration_samples: Training examples that batch normalisation is recalibrated on.
+    """
+
+    every: Positive = 10
+    batch_size: Positive = 500
+    submodel_clients: Positive | None = None
+    recalibration_samples: Positive = 5000
+
+
+@dataclass(frozen=True, config=CONFIG)
+class Run:
+    """How the run is carried out; nothing here changes its result.
+
+    Attributes:
+        checkpoint_every: Rounds between checkpoints; the last round always leaves one.
+    """
+
+    checkpoint_every: Positive = 10
+
+
+def field_names(cls: type[Any]) -> list[str]:
+    """Names of a dataclass's fields."""
+    return [field.name for field in dataclasses.fields(cls)]
+
+
+def model_options(name: str) -> dict[str, inspect.Parameter]:
+    """The options of a bundled model besides its shape and normalisation."""
+    common = ("num_classes", "input_shape", "norm")
+    return {option: p for option, p in _signature(name).items() if option not in common}
+
+
+def _signature(name: str) -> Mapping[str, inspect.Parameter]:
+    return inspect.signature(MODELS[name], eval_str=True).parameters

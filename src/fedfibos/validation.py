@@ -1,0 +1,118 @@
+"""Checks of what people write in experiment files; every error is one line with the nearest valid name."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import math
+import re
+from collections.abc import Iterable
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+
+
+class ExperimentError(ValueError):
+    """An experiment that cannot be run as written; the message is one line.
+
+    Attributes:
+        key: Dotted name of the offending key, or of its section; empty where there is none.
+    """
+
+    def __init__(self, message: str, key: str = "") -> None:
+        super().__init__(message)
+        self.key = key
+
+
+def check_name(what: str, name: str, known: Iterable[str]) -> None:
+    """Raise ValueError with the nearest valid name unless ``name`` is known."""
+    known = list(known)
+    if name not in known:
+        raise ValueError(f"{what} must be {listed(known)}, got {name!r}{did_you_mean(name, known)}")
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """``; did you mean 'x'?``, or nothing where no name is near."""
+    near = difflib.get_close_matches(name, list(known), n=1)
+    return f"; did you mean {near[0]!r}?" if near else ""
+
+
+def listed(names: Iterable[str]) -> str:
+    """Names as a phrase: ``one of 'a', 'b'``."""
+    quoted = [repr(name) for name in names]
+    return "one of " + ", ".join(quoted) if len(quoted) > 1 else quoted[0] if quoted else "absent"
+
+
+def checked(cls: Any, values: Any, path: str) -> Any:
+    """Validate plain values as TOML gives them against a type, without coercion.
+
+    Args:
+        cls: A dataclass, or any type annotation.
+        values: Tables as dicts, arrays as lists or tuples.
+        path: Dotted key of ``values``, for the message.
+
+    Raises:
+        ExperimentError: In one line: which key, what was wanted, what was got.
+    """
+    try:
+        return TypeAdapter(cls).validate_json(json.dumps(values, default=str), strict=True)
+    except ValidationError as error:
+        raise _translated(error, path) from None
+
+
+WANTED = {
+    "int": "an integer",
+    "float": "a number",
+    "bool": "true or false",
+    "string": "text",
+    "tuple": "an array",
+    "list": "an array",
+    "dict": "a table",
+    "dataclass": "a table",
+    "finite": "a finite number",
+    "greater_than_equal": "at least {ge}",
+    "greater_than": "above {gt}",
+    "less_than_equal": "at most {le}",
+    "less_than": "below {lt}",
+    "too_short": "of at least {min_length} elements",
+    "too_long": "of at most {max_length} elements",
+    "literal": "{expected}",
+}
+"""Start of pydantic's error type -> what was wanted."""
+
+
+def _translated(error: ValidationError, path: str) -> ExperimentError:
+    """The first of a validation's errors, in one line."""
+    first = error.errors(include_url=False)[0]
+    key = ".".join([path, *(str(piece) for piece in first["loc"])])
+    if first["type"] == "value_error":
+        cause = first["ctx"]["error"]
+        return _named(str(cause), getattr(cause, "key", ""), key, first["input"])
+    if first["type"] == "missing":
+        return ExperimentError(f"{key} is missing", key)
+    kind = max((k for k in WANTED if first["type"].startswith(k)), key=len, default="")
+    wanted = WANTED[kind].format(**first.get("ctx", {})) if kind else first["msg"]
+    got, near = first["input"], ""
+    if kind == "literal":
+        near = did_you_mean(str(got), re.findall("'(.*?)'", wanted))
+        wanted = f"one of {wanted}"
+    return ExperimentError(f"{key} must be {wanted}, got {shown(got)}{near}", key)
+
+
+def _named(text: str, inner: str, key: str, values: object) -> ExperimentError:
+    """A check's own message, with the dotted key in front where it does not name it."""
+    if inner or text.startswith(f"{key}."):
+        return ExperimentError(text, inner or text.split()[0])
+    word, _, rest = text.partition(" ")
+    if word == key.rpartition(".")[2]:
+        return ExperimentError(f"{key} {rest}", key)
+    if isinstance(values, dict) and word in values:
+        return ExperimentError(f"{key}.{text}", f"{key}.{word}")
+    return ExperimentError(f"{key}: {text}", key)
+
+
+def shown(value: object) -> str:
+    """A value as it is written in TOML, nearly: what was got, in a message."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return f"{value:g}" if isinstance(value, float) and math.isfinite(value) else repr(value)
