@@ -59,9 +59,7 @@ class FisherObserver:
             scores = functional_call(step.module, {**values, **wanted}, (one,))
             return step.loss(scores, label.unsqueeze(0))
 
-        gradients = vmap(grad(loss), in_dims=(None, 0, 0), randomness="different")(
-            wanted, step.inputs, step.labels
-        )
+        gradients = vmap(grad(loss), in_dims=(None, 0, 0), randomness="different")(wanted, step.inputs, step.labels)
         return [gradients[name] for name in self.names[: self.num_tensors]]
 
 

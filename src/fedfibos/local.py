@@ -16,7 +16,7 @@ from torch.nn.functional import cross_entropy
 from fedfibos.model import Model, Workspace
 from fedfibos.params import Params
 from fedfibos.submodel import Mask, Submodel
-from fedfibos.types import Client, Dataset, Inputs, Upload
+from fedfibos.types import Client, Inputs, Upload
 
 
 @dataclass(frozen=True)
@@ -93,9 +93,7 @@ class LocalTraining:
         if self.steps is None and self.epochs is None:
             object.__setattr__(self, "epochs", 1)
         elif self.steps is not None and self.epochs is not None:
-            raise ValueError(
-                f"set steps or epochs, not both, got steps={self.steps} and epochs={self.epochs}"
-            )
+            raise ValueError(f"set steps or epochs, not both, got steps={self.steps} and epochs={self.epochs}")
         for name in ("steps", "epochs", "batch_size"):
             if (value := getattr(self, name)) is not None and value < 1:
                 raise ValueError(f"{name} must be at least 1, got {value}")
@@ -231,9 +229,7 @@ def local_training(
     return Upload(submodel, delta, float(torch.stack(losses).mean()), len(losses))
 
 
-def _trainable(
-    work: Workspace, start: Tensor, constrain: Constrain | None
-) -> tuple[Tensor, list[nn.Parameter]]:
+def _trainable(work: Workspace, start: Tensor, constrain: Constrain | None) -> tuple[Tensor, list[nn.Parameter]]:
     """The vector that the optimiser moves, and its tensors: the module's own, unless it is constrained."""
     if constrain is None:
         return work.values, work.parameters
@@ -251,12 +247,8 @@ def _gradient_masks(work: Workspace, submodel: Submodel) -> list[Tensor] | None:
 def _optimizer(local: LocalTraining, parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
     """A fresh optimiser. Held coordinates only: a zero gradient at a zero value leaves a coordinate at zero."""
     if local.optimizer == "adamw":
-        return torch.optim.AdamW(
-            parameters, local.lr, betas=local.betas, weight_decay=local.weight_decay, fused=True
-        )
-    return torch.optim.SGD(
-        parameters, local.lr, momentum=local.momentum, weight_decay=local.weight_decay, fused=True
-    )
+        return torch.optim.AdamW(parameters, local.lr, betas=local.betas, weight_decay=local.weight_decay, fused=True)
+    return torch.optim.SGD(parameters, local.lr, momentum=local.momentum, weight_decay=local.weight_decay, fused=True)
 
 
 def _loss(scores: Tensor, labels: Tensor, *, present: Tensor | None) -> Tensor:

@@ -5,14 +5,18 @@ from __future__ import annotations
 import copy
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from fedfibos.axes import Axes, resized
+from fedfibos.axes import Axes
+from fedfibos.derive import derive_axes
 from fedfibos.params import Layout, Params, layout_of, params_of
+from fedfibos.resize import resized
 from fedfibos.submodel import Mask, Submodel
+from fedfibos.types import Inputs
 
 
 class Workspace:
@@ -55,19 +59,34 @@ class Model:
     Attributes:
         module: The architecture; its values are the initial parameters.
         layout: Layout of the trainable parameters.
-        axes: Named channel axes, for methods that slice; None where they were not derived.
         device: Where training and evaluation run.
+        example: One batch of inputs, from which the channel axes are derived when a method slices.
+        table: A hand-written table of channel axes, used instead.
     """
 
     module: nn.Module
     layout: Layout
-    axes: Axes | None = None
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
+    example: Inputs | None = None
+    table: Axes | None = None
     _workspaces: dict[Any, Workspace] = field(default_factory=dict, repr=False, compare=False)
 
     def initial_params(self) -> Params:
         """The module's own values as parameters."""
         return params_of(self.module, self.layout)
+
+    @cached_property
+    def axes(self) -> Axes:
+        """Which tensor dimensions are the same channels: what slicing needs; derived on first use.
+
+        Raises:
+            ValueError: They can't be derived (the layer is named), or there is neither example nor table.
+        """
+        if self.table is not None:
+            return self.table
+        if self.example is None:
+            raise ValueError("slicing needs an example batch or a table of axes, got a model with neither")
+        return derive_axes(self.module, self.example)
 
     def workspace(self, submodel: Submodel) -> Workspace:
         """The scratch space for submodels of that shape, made on first use."""
@@ -77,22 +96,21 @@ class Model:
                 self._workspaces[key] = Workspace(self.module, self.layout, self.device)
             else:
                 if self.axes is None:
-                    raise ValueError(
-                        "a sliced submodel needs the model's named axes, got a model without axes"
-                    )
+                    raise ValueError("a sliced submodel needs the model's named axes, got a model without axes")
                 small = resized(self.module, self.axes, dict(submodel.widths))
                 self._workspaces[key] = Workspace(small, submodel.layout, self.device)
         return self._workspaces[key]
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle without the scratch space."""
-        return (Model, (self.module, self.layout, self.axes, self.device))
+        return (Model, (self.module, self.layout, self.device, self.example, self.table))
 
 
 def model_of(
     module: nn.Module,
     *,
     maskable: Sequence[str] | None = None,
+    example: Inputs | None = None,
     axes: Axes | None = None,
     device: str | torch.device = "cpu",
 ) -> Model:
@@ -101,10 +119,11 @@ def model_of(
     Args:
         module: The architecture with its initial values.
         maskable: Names of the tensors that selection ranks; see :func:`fedfibos.params.layout_of`.
-        axes: Named channel axes (``derive_axes``), needed by the methods that slice.
+        example: One batch of inputs, for the methods that slice: the channel axes are derived from it.
+        axes: A hand-written table of channel axes, where they can't be derived.
         device: Where clients train.
     """
-    return Model(module, layout_of(module, maskable), axes, torch.device(device))
+    return Model(module, layout_of(module, maskable), torch.device(device), example, axes)
 
 
 def has_batch_norm(module: nn.Module) -> bool:

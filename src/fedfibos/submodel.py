@@ -91,9 +91,7 @@ def budget(capacity: float, num_maskable: int) -> int:
     check_capacity(capacity)
     product = capacity * num_maskable
     nearest = round(product)
-    return (
-        nearest if abs(product - nearest) <= 1e-9 * max(1.0, product) and nearest > 0 else math.ceil(product)
-    )
+    return nearest if abs(product - nearest) <= 1e-9 * max(1.0, product) and nearest > 0 else math.ceil(product)
 
 
 def check_capacity(capacity: float, where: str = "") -> None:

@@ -13,7 +13,7 @@ Deviations:
     - Algorithm 1 indexes f̄ by client; the text speaks of the EMA of the *aggregated* estimates. ``sharing``
       has both; the default is the text's. ``PRESETS["algorithm1"]`` is the algorithm's.
     - Line 17's Δ is x̃ off the mask, which would pull unheld weights to zero: ours is zero there.
-    - Line 20 divides by A; the default divides each coordinate by its holders (``average``), as the compared methods do.
+    - Line 20 divides by A; the default divides each coordinate by its holders (``average``), as compared methods do.
     - Line 14 squares the minibatch gradient, equation 9 the per-example ones: ``fisher_from``.
     - Normalisation parameters are always held and not ranked. M is constant within a round (line 12's argument
       x_{t,k} is left over from FIARSE).
@@ -93,7 +93,7 @@ class FedFIbOS:
     def init(self, params: Params) -> State:
         """Line 2: f̄⁰ = |x̃₀|, or no evidence yet."""
         score = self._ema.start(params.flat[: params.layout.num_maskable].abs())
-        return State({"score": score} if self.sharing == "shared" else {"score": score, "prior": score})
+        return State({"score": score} if self.sharing == "shared" else {"score": score, "prior": score.clone()})
 
     def extract(self, model: Model, state: State, params: Params, client: Client) -> Submodel:
         """Line 6: the ⌈γd⌉ highest scores."""
@@ -108,18 +108,14 @@ class FedFIbOS:
         upload = local_training(model, params, submodel, client, observe=observer)
         dense = self.fisher == "dense" or (self.dense_every > 0 and client.round % self.dense_every == 0)
         estimate = observer.estimate() if dense else submodel.gather(observer.estimate())
-        return replace(
-            upload, statistic=estimate, observed="held" if self.fisher == "held" and not dense else "all"
-        )
+        return replace(upload, statistic=estimate, observed="held" if self.fisher == "held" and not dense else "all")
 
     def update(self, state: State, client: Client, upload: Upload) -> State:
         """Lines 21 to 23: the participant's own average, where each client has one."""
         if upload.statistic is None or self.sharing == "shared":
             return state
         row = state.rows.get(client.id)
-        held = (
-            upload.submodel.held if upload.observed == "held" and isinstance(upload.submodel, Mask) else None
-        )
+        held = upload.submodel.held if upload.observed == "held" and isinstance(upload.submodel, Mask) else None
         observed = None if held is None else held[: upload.statistic.numel()]
         row = self._ema.step(state.tensors["prior"] if row is None else row, upload.statistic, observed)
         return state.with_row(client.id, row)
@@ -131,6 +127,11 @@ class FedFIbOS:
         step = sums.mean_delta(self.average)
         return state, Params(params.layout, torch.sub(params.flat, step, alpha=self.server_lr))
 
+    def importance(self, state: State, params: Params, client: Client) -> Tensor | None:
+        """The maintained score f̄ as it stands for this client, shape ``(d,)``; None before any evidence."""
+        score, observed = self._importance(state, client, params.layout.num_maskable)
+        return None if observed is not None and not bool(observed.any()) else score
+
     def _scores(self, state: State, params: Params, client: Client) -> Tensor:
         """What is ranked for this client, shape (d,)."""
         d = params.layout.num_maskable
@@ -139,9 +140,7 @@ class FedFIbOS:
             return magnitude
         if self.criterion == "random":
             owner = client.id if self.personal else "all"
-            return torch.rand(d, generator=stream(client.seed, "random mask", client.round, owner)).to(
-                magnitude
-            )
+            return torch.rand(d, generator=stream(client.seed, "random mask", client.round, owner)).to(magnitude)
         score, observed = self._importance(state, client, d)
         ranked = score if self.criterion == "fisher" else score * magnitude  # order of f̄|x̃| is that of f̄²x̃²
         if observed is None:
@@ -164,9 +163,7 @@ class FedFIbOS:
         shared_seen = everywhere if shared_seen is None else shared_seen
         own_seen = everywhere if own_seen is None else own_seen
         one = torch.where(own_seen, own, shared)
-        return torch.where(
-            shared_seen & own_seen, torch.lerp(shared, own, self.blend), one
-        ), shared_seen | own_seen
+        return torch.where(shared_seen & own_seen, torch.lerp(shared, own, self.blend), one), shared_seen | own_seen
 
 
 PRESETS: dict[str, dict[str, Any]] = {

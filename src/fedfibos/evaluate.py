@@ -1,0 +1,235 @@
+"""Local and global accuracy, defined once (docs/notation.md), and what is recorded beside them.
+
+- *global, full*: the submodel of a capacity-1 client (the whole model) on the whole test set.
+- *global, submodels*: for each capacity, the mean over its clients of the client's own submodel on the whole test
+  set; and the mean over capacities. Where all clients of a capacity hold the same submodel, it is that one's.
+- *local*: each client's own submodel on its own test split, which has the class proportions of its training split;
+  mean over clients, and per capacity. Clients without a test example are left out.
+
+No accuracy is ever taken on the statistics of a test batch: batch normalisation is recalibrated on training data,
+per submodel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, runtime_checkable
+
+import torch
+from torch import Tensor, nn
+
+from fedfibos.local import to_device
+from fedfibos.model import Model
+from fedfibos.params import Layout, Params
+from fedfibos.submodel import Mask, Submodel, kept_shares, mask_from_scores
+from fedfibos.theory import coefficient_of_variation, jaccard
+from fedfibos.types import Client, Dataset, Method, State
+
+
+@dataclass(frozen=True)
+class Scoring:
+    """One piece of evaluation work: a submodel on some examples of the test set (None: all of them)."""
+
+    submodel: Submodel
+    indices: Tensor | None = None
+
+
+Score = Callable[[Params, Iterable[Scoring]], Iterator[Tensor]]
+"""Runs the pieces, here or elsewhere, and yields for each whether every example was classified correctly."""
+
+
+@runtime_checkable
+class Scored(Protocol):
+    """A method that maintains an importance of every maskable coordinate."""
+
+    def importance(self, state: State, params: Params, client: Client) -> Tensor | None:
+        """The maintained score f̄ as it stands for a client, shape ``(d,)``; None before any evidence."""
+
+
+def correct(
+    model: Model,
+    params: Params,
+    work: Scoring,
+    test: Dataset,
+    batch_size: int,
+    calibration: Dataset | None = None,
+) -> Tensor:
+    """Whether each example is classified correctly by a submodel; bool, shape ``(n,)``.
+
+    Args:
+        model: Architecture and layout.
+        params: The global parameters.
+        work: Submodel and examples.
+        test: The test set.
+        batch_size: Examples a forward pass; has no influence on the result.
+        calibration: Training examples for the statistics of batch normalisation.
+
+    Raises:
+        ValueError: The model has batch normalisation and no calibration set.
+    """
+    space = model.workspace(work.submodel)
+    module = space.load(work.submodel.gather(params.flat))
+    module.eval()
+    indices = torch.arange(len(test)) if work.indices is None else work.indices
+    with torch.inference_mode():
+        if space.has_batch_norm:
+            if calibration is None:
+                raise ValueError("a model with batch normalisation needs training data to recalibrate on, got none")
+            recalibrate(module, calibration, batch_size, model.device)
+        hits = [
+            module(to_device(test.batch(batch), model.device)).argmax(1).cpu() == test.labels[batch]
+            for batch in indices.split(batch_size)
+        ]
+    return torch.cat(hits) if hits else torch.empty(0, dtype=torch.bool)
+
+
+def recalibrate(module: nn.Module, data: Dataset, batch_size: int, device: torch.device) -> None:
+    """Recompute the statistics of batch normalisation on training data (HeteroFL's static batch normalisation).
+
+    Means over the batches of each batch's mean and variance, with the layer's input as it is in this submodel.
+    """
+    norms = [m for m in module.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)]
+    for norm in norms:
+        if not norm.track_running_stats:
+            raise ValueError(
+                "batch normalisation without running statistics would be evaluated on the test batch's own; "
+                "build it with track_running_stats=True"
+            )
+        norm.reset_running_stats()
+        norm.momentum = None  # cumulative mean
+        norm.train()
+    for batch in torch.arange(len(data)).split(batch_size):
+        if len(batch) > 1:
+            module(to_device(data.batch(batch), device))
+    for norm in norms:
+        norm.eval()
+
+
+def evaluate(
+    method: Method,
+    model: Model,
+    params: Params,
+    state: State,
+    clients: Sequence[Client],
+    test_parts: Sequence[Tensor],
+    score: Score,
+    submodel_clients: int | None = None,
+) -> dict[str, Any]:
+    """Evaluate a global model for the fleet it serves.
+
+    Args:
+        method: Extracts the submodels.
+        model: Architecture and layout.
+        params: Global parameters.
+        state: The method's state.
+        clients: All clients, with their present capacities.
+        test_parts: Positions in the test set of each client's own split, by client id.
+        score: Runs the forward passes.
+        submodel_clients: For methods whose submodels are personal: how many clients of each capacity enter the
+            global accuracy of submodels (the lowest ids); None: all.
+
+    Returns:
+        The ``evaluation`` object of a ``rounds.jsonl`` line. Accuracies are fractions in [0, 1]; keys of capacities
+        are written as ``str(capacity)``.
+    """
+    by_capacity: dict[float, list[Client]] = {}
+    for client in sorted(clients, key=lambda c: (-c.capacity, c.id)):
+        by_capacity.setdefault(client.capacity, []).append(client)
+    if 1.0 in by_capacity:
+        whole = by_capacity[1.0][0]
+    else:
+        whole = Client(clients[0].id, 1.0, clients[0].round, clients[0].seed, clients[0].local)
+    plan = [(whole, True)] if 1.0 not in by_capacity else []
+    for members in by_capacity.values():
+        scored = members if method.personal else members[:1]
+        limit = len(scored) if submodel_clients is None else max(1, submodel_clients)
+        plan += [(client, position < limit) for position, client in enumerate(scored)]
+    diagnostics = Diagnostics(method, state, params)
+
+    def works() -> Iterator[Scoring]:  # one submodel at a time: all of them at once would not fit a large model
+        for client, everywhere in plan:
+            submodel = method.extract(model, state, params, client)
+            diagnostics.add(client, submodel)
+            yield Scoring(submodel, None if everywhere else test_parts[client.id])
+
+    hits = {
+        (client.capacity, client.id): (everywhere, tensor)
+        for (client, everywhere), tensor in zip(plan, score(params, works()), strict=True)
+    }
+    global_: dict[str, float | None] = {}
+    local: dict[str, list[float]] = {}
+    for capacity, members in by_capacity.items():
+        key, scored = str(capacity), members if method.personal else members[:1]
+        on_test = [hits[capacity, client.id] for client in scored]
+        global_[key] = _mean([_accuracy(tensor) for everywhere, tensor in on_test if everywhere])
+        own = []
+        for client, (everywhere, tensor) in zip(members, on_test * (len(members) // len(scored)), strict=True):
+            own.append(tensor[test_parts[client.id]] if everywhere else tensor)
+        local[key] = [_accuracy(tensor) for tensor in own if len(tensor)]
+    return {
+        "global": {
+            "full": _accuracy(hits[1.0, whole.id][1]),
+            "submodels": {**global_, "mean": _mean([a for a in global_.values() if a is not None])},
+        },
+        "local": {
+            "mean": _mean([accuracy for accuracies in local.values() for accuracy in accuracies]),
+            "by_capacity": {key: _mean(accuracies) for key, accuracies in local.items()},
+        },
+        **diagnostics.result(),
+    }
+
+
+class Diagnostics:
+    """What the selections of an evaluation look like, gathered one submodel at a time.
+
+    Jaccard similarity with the magnitude selection of the same size (capacity -> mean over its evaluated clients,
+    masks only); coefficient of variation of the maintained importance (mean over the clients; None for methods that
+    keep none) and of |x̃|; share of every tensor that the first client of a capacity holds.
+    """
+
+    def __init__(self, method: Method, state: State, params: Params) -> None:
+        self.method, self.state, self.params = method, state, params
+        self.magnitude = params.flat[: params.layout.num_maskable].abs()
+        self.magnitude_masks: dict[float, Tensor] = {}
+        self.similarities: dict[str, list[float]] = {}
+        self.kept: dict[str, dict[str, float]] = {}
+        self.dispersions: list[float] = []
+
+    def add(self, client: Client, submodel: Submodel) -> None:
+        """Look at one client's submodel."""
+        key, layout = str(client.capacity), self.params.layout
+        if key not in self.kept:
+            self.kept[key] = {name: round(share, 6) for name, share in kept_shares(submodel, layout).items()}
+        if isinstance(submodel, Mask) and submodel.held is not None:
+            if client.capacity not in self.magnitude_masks:
+                reference = mask_from_scores(self.magnitude, client.capacity, layout).held
+                assert reference is not None
+                self.magnitude_masks[client.capacity] = reference[: layout.num_maskable]
+            similarity = jaccard(submodel.held[: layout.num_maskable], self.magnitude_masks[client.capacity])
+            self.similarities.setdefault(key, []).append(similarity)
+        if isinstance(self.method, Scored) and (self.method.personal or not self.dispersions):
+            importance = self.method.importance(self.state, self.params, client)
+            self.dispersions += [] if importance is None else [coefficient_of_variation(importance)]
+
+    def result(self) -> dict[str, Any]:
+        """The diagnostic entries of an evaluation."""
+        return {
+            "jaccard": {key: _mean(values) for key, values in self.similarities.items()},
+            "cv_f": _mean(self.dispersions),
+            "cv_magnitude": coefficient_of_variation(self.magnitude),
+            "kept_shares": self.kept,
+        }
+
+
+def dead_layers(submodel: Submodel, layout: Layout) -> list[str]:
+    """Names of the tensors of which a submodel holds nothing."""
+    return [name for name, share in kept_shares(submodel, layout).items() if share == 0.0]
+
+
+def _accuracy(hits: Tensor) -> float:
+    return int(hits.sum()) / len(hits)
+
+
+def _mean(values: Sequence[float]) -> float | None:
+    return sum(values) / len(values) if values else None

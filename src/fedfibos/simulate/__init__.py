@@ -1,0 +1,17 @@
+"""The in-process engine: rounds loop, workers, checkpoints."""
+
+from fedfibos.simulate.checkpoint import Checkpoint, CheckpointStore
+from fedfibos.simulate.engine import Interrupted, World, build_world, num_workers, simulate
+from fedfibos.simulate.population import Population, populate
+
+__all__ = [
+    "Checkpoint",
+    "CheckpointStore",
+    "Interrupted",
+    "Population",
+    "World",
+    "build_world",
+    "num_workers",
+    "populate",
+    "simulate",
+]

@@ -1,0 +1,167 @@
+"""Checkpoints: parameters and server state, written so that a kill at any moment loses at most the rounds since.
+
+A checkpoint is a directory ``checkpoint/round-000120``: ``params.safetensors``, ``state.safetensors``, and
+``meta.json`` with the round and the SHA-256 of every file it refers to. It is written under a temporary name, synced
+and renamed. Per-client rows lie beside it, ``checkpoint/rows/000017-000112.safetensors`` (client, round of writing):
+a checkpoint refers to them and writes only those that are new. The last two checkpoints are kept.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from fedfibos.params import Layout, Params
+from fedfibos.types import MemoryRows, State
+
+KEEP = 2
+
+
+class DamagedCheckpointError(RuntimeError):
+    """A checkpoint whose files are not what its ``meta.json`` says."""
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """The server after ``round`` finished rounds."""
+
+    round: int
+    params: Params
+    state: State
+
+
+class CheckpointStore:
+    """The checkpoints of one run directory."""
+
+    def __init__(self, run: Path) -> None:
+        self.folder = run / "checkpoint"
+        self._written: dict[int, tuple[Tensor, str]] = {}  # client -> (the row object last written, its file)
+
+    def save(self, checkpoint: Checkpoint) -> None:
+        """Write a checkpoint, then drop those before the last two.
+
+        Raises:
+            OSError: It could not be written (no space); earlier checkpoints are untouched.
+        """
+        rows_folder = self.folder / "rows"
+        rows_folder.mkdir(parents=True, exist_ok=True)
+        name = f"round-{checkpoint.round:06d}"
+        temporary = self.folder / f".{name}.tmp"
+        shutil.rmtree(temporary, ignore_errors=True)
+        temporary.mkdir()
+        try:
+            files = {
+                "params.safetensors": _write({"flat": checkpoint.params.flat}, temporary / "params.safetensors"),
+                "state.safetensors": _write(dict(checkpoint.state.tensors), temporary / "state.safetensors"),
+            }
+            rows: dict[str, str] = {}
+            for client in checkpoint.state.rows.clients():
+                file, digest = self._save_row(rows_folder, client, checkpoint)
+                rows[str(client)] = file
+                files[f"../rows/{file}"] = digest
+            meta = {"round": checkpoint.round, "size": checkpoint.params.layout.size, "files": files, "rows": rows}
+            _sync_write(temporary / "meta.json", json.dumps(meta, indent=1).encode())
+            _sync_folder(temporary)
+        except BaseException:
+            shutil.rmtree(temporary, ignore_errors=True)
+            raise
+        final = self.folder / name
+        shutil.rmtree(final, ignore_errors=True)
+        temporary.rename(final)
+        _sync_folder(self.folder)
+        self._drop_old()
+
+    def load_latest(self, layout: Layout, warn: Callable[[str], None]) -> Checkpoint | None:
+        """The newest sound checkpoint; damaged ones are reported through ``warn`` and passed over."""
+        for path in reversed(self._finished()):
+            try:
+                return self._load(path, layout)
+            except DamagedCheckpointError as error:
+                warn(f"checkpoint {path.name} is damaged ({error}): using the one before it")
+        return None
+
+    def _load(self, path: Path, layout: Layout) -> Checkpoint:
+        try:
+            meta: dict[str, Any] = json.loads((path / "meta.json").read_text())
+            for file, digest in meta["files"].items():
+                if _digest(path / file) != digest:
+                    raise DamagedCheckpointError(f"{file} does not have the recorded SHA-256")
+            if meta["size"] != layout.size:
+                raise DamagedCheckpointError(f"it has {meta['size']} parameters, the model {layout.size}")
+            flat = load_file(path / "params.safetensors")["flat"]
+            state = State(load_file(path / "state.safetensors"))
+            rows = {}
+            for client, file in meta["rows"].items():
+                rows[int(client)] = row = load_file(path / "../rows" / file)["row"]
+                self._written[int(client)] = (row, file)
+        except (OSError, ValueError, KeyError, SafetensorError) as error:
+            raise DamagedCheckpointError(str(error).splitlines()[0]) from error
+        return Checkpoint(meta["round"], Params(layout, flat), replace(state, rows=MemoryRows(rows)))
+
+    def _save_row(self, folder: Path, client: int, checkpoint: Checkpoint) -> tuple[str, str]:
+        """Write a client's row unless the file of this very row exists; return its name and digest."""
+        row = checkpoint.state.rows.get(client)
+        assert row is not None
+        known = self._written.get(client)
+        if known is not None and known[0] is row and (folder / known[1]).exists():
+            return known[1], _digest(folder / known[1])
+        file = f"{client:06d}-{checkpoint.round:06d}.safetensors"
+        digest = _write({"row": row}, folder / f".{file}.tmp")
+        (folder / f".{file}.tmp").rename(folder / file)
+        self._written[client] = (row, file)
+        return file, digest
+
+    def _finished(self) -> list[Path]:
+        return sorted(self.folder.glob("round-*"))
+
+    def _drop_old(self) -> None:
+        kept = self._finished()[-KEEP:]
+        for path in self._finished()[:-KEEP]:
+            shutil.rmtree(path)
+        wanted: set[str] = set()
+        for path in kept:
+            try:
+                wanted |= set(json.loads((path / "meta.json").read_text())["rows"].values())
+            except (OSError, ValueError, KeyError):
+                return  # a damaged checkpoint: keep every row rather than guess
+        for file in (self.folder / "rows").glob("*.safetensors"):
+            if file.name not in wanted:
+                file.unlink()
+
+
+def _write(tensors: dict[str, Tensor], path: Path) -> str:
+    """Write tensors, sync, return the file's SHA-256."""
+    save_file({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}, path)
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
+    return _digest(path)
+
+
+def _sync_write(path: Path, content: bytes) -> None:
+    with path.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _sync_folder(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

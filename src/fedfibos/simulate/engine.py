@@ -1,0 +1,277 @@
+"""The simulation: federated rounds one after another, evaluated at a set cadence, checkpointed, resumable."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from fedfibos.data import Split, load
+from fedfibos.evaluate import dead_layers, evaluate
+from fedfibos.experiment import Experiment
+from fedfibos.methods.fedfibos import FedFIbOS
+from fedfibos.model import Model, has_batch_norm, model_of
+from fedfibos.models import build
+from fedfibos.params import Params
+from fedfibos.record import RunDirectory, summarise
+from fedfibos.round import RoundReport, federated_round, sample
+from fedfibos.simulate.checkpoint import Checkpoint, CheckpointStore
+from fedfibos.simulate.population import Population, populate
+from fedfibos.simulate.workers import InProcess, Setting, WorkerPool, executor
+from fedfibos.types import Method
+
+Warn = Callable[[str], None]
+
+
+class Interrupted(Exception):
+    """Ctrl-C: the round was finished and a checkpoint written."""
+
+    def __init__(self, finished_rounds: int) -> None:
+        super().__init__(f"interrupted after round {finished_rounds}")
+        self.finished_rounds = finished_rounds
+
+
+@dataclass(frozen=True)
+class World:
+    """Everything an experiment is made of, before its first round."""
+
+    method: Method
+    model: Model
+    population: Population
+    split: Split
+
+
+def build_world(experiment: Experiment, *, device: str, data_dir: Path | None, warn: Warn) -> World:
+    """Load the data, deal it, build model and method.
+
+    Raises:
+        ValueError, FileNotFoundError: The data are not there or not what they should be; the experiment asks for
+            something that cannot be; one line each.
+    """
+    split = load(experiment.data.name, data_dir)
+    population = populate(experiment, split, warn)
+    example = split.train.batch(torch.arange(2))
+    if not isinstance(example, torch.Tensor):
+        raise ValueError(f"model {experiment.model.name!r} takes images, data set {split.name!r} has none")
+    module = build(
+        experiment.model.name,
+        num_classes=len(split.classes),
+        input_shape=tuple(example.shape[1:]),
+        norm=experiment.model.norm,
+        seed=experiment.seed,
+        **experiment.model.options,
+    )
+    method = experiment.build_method()
+    model = model_of(module, example=example, device=device)
+    return World(method, model, population, split)
+
+
+def simulate(
+    experiment: Experiment,
+    out: Path,
+    *,
+    resume: bool = False,
+    workers: int | None = None,
+    device: str = "cpu",
+    data_dir: Path | None = None,
+    on_round: Callable[[dict[str, Any]], None] = lambda record: None,
+    on_warning: Warn = lambda text: None,
+) -> dict[str, Any]:
+    """Run an experiment into a run directory.
+
+    Args:
+        experiment: What to run.
+        out: The run directory; made if it is not there.
+        resume: Go on from the newest sound checkpoint, to the same bytes as an uninterrupted run.
+        workers: Processes that train clients, one torch thread each; None: one for each processor this process may
+            use, but no more than clients in a round. The result does not depend on it.
+        device: ``cpu`` or ``cuda``.
+        data_dir: The data folder.
+        on_round: Called with every line of ``rounds.jsonl``.
+        on_warning: Called with every warning, in one line.
+
+    Returns:
+        The content of ``final.json``.
+
+    Raises:
+        Interrupted: After Ctrl-C, once the round is finished and a checkpoint is written.
+        NoUploadError: Every client of a round was rejected; the checkpoint before that round is kept.
+    """
+    with _one_thread():
+        world = build_world(experiment, device=device, data_dir=data_dir, warn=on_warning)
+        directory = RunDirectory.open(out, experiment, resume)
+        store = CheckpointStore(directory.path)
+        checkpoint = store.load_latest(world.model.layout, on_warning) if resume else None
+        if checkpoint is None:
+            params = world.model.initial_params()
+            params = Params(params.layout, params.flat.to(world.model.device))
+            checkpoint = Checkpoint(0, params, world.method.init(params))
+        directory.truncate(checkpoint.round)
+        run = _Run(experiment, world, directory, store, on_round, on_warning)
+        run.check_fleet(checkpoint)
+        engine = executor(_setting(experiment, world), num_workers(workers, device, experiment.federation.cohort))
+        try:
+            checkpoint = run.rounds(checkpoint, engine)
+        finally:
+            engine.close()
+        final = {
+            "method": experiment.method.name,
+            "seed": experiment.seed,
+            "rounds": checkpoint.round,
+            "params_sha256": checkpoint.params.sha256(),
+            **summarise(directory.rounds()),
+        }
+        directory.finish(final)
+        return final
+
+
+def num_workers(asked: int | None, device: str, cohort: int) -> int:
+    """Worker processes to use: what was asked, else one for each usable processor; one where a GPU does the work."""
+    if asked is not None and asked < 1:
+        raise ValueError(f"workers must be at least 1, got {asked}")
+    if device != "cpu":
+        return 1
+    return min(asked or len(os.sched_getaffinity(0)), cohort)
+
+
+def _setting(experiment: Experiment, world: World) -> Setting:
+    calibration = None
+    if has_batch_norm(world.model.module):
+        calibration = world.population.calibration(experiment.evaluation.recalibration_samples)
+    return Setting(
+        world.method,
+        world.model,
+        world.population.data,
+        world.split.test,
+        calibration,
+        experiment.evaluation.batch_size,
+    )
+
+
+@dataclass
+class _Run:
+    """The rounds loop and what it reports to."""
+
+    experiment: Experiment
+    world: World
+    directory: RunDirectory
+    store: CheckpointStore
+    on_round: Callable[[dict[str, Any]], None]
+    on_warning: Warn
+
+    def rounds(self, now: Checkpoint, engine: InProcess | WorkerPool) -> Checkpoint:
+        """Run the rounds that are left."""
+        world, federation = self.world, self.experiment.federation
+        written = now.round
+        with _deferred_interrupt() as interrupted:
+            while now.round < federation.rounds:
+                started = time.perf_counter()
+                cohort = world.population.clients(
+                    sample(federation.clients, federation.cohort, self.experiment.seed, now.round), now.round
+                )
+                try:
+                    state, params, report = federated_round(
+                        world.method, world.model, now.state, now.params, cohort, engine.train
+                    )
+                except BaseException:
+                    if written < now.round:
+                        self.store.save(now)
+                    raise
+                now = Checkpoint(now.round + 1, params, state)
+                record = self._record(now, report, engine, started)
+                self.directory.append_round(record)
+                self.on_round(record)
+                last = now.round == federation.rounds
+                if last or interrupted.is_set() or now.round % self.experiment.run.checkpoint_every == 0:
+                    self.store.save(now)
+                    written = now.round
+                if interrupted.is_set() and not last:
+                    raise Interrupted(now.round)
+        return now
+
+    def _record(
+        self, now: Checkpoint, report: RoundReport, engine: InProcess | WorkerPool, started: float
+    ) -> dict[str, Any]:
+        """The round's line of ``rounds.jsonl``, with an evaluation where one is due."""
+        for client, reason in report.rejected.items():
+            self.on_warning(f"round {now.round}: client {client} was rejected: {reason}")
+        record: dict[str, Any] = {
+            "round": now.round,
+            "loss": report.loss,
+            "participants": list(report.participants),
+            "rejected": {str(client): reason for client, reason in report.rejected.items()},
+            "bytes": {"down": report.bytes_down, "up": report.bytes_up},
+        }
+        if now.round % self.experiment.evaluation.every == 0 or now.round == self.experiment.federation.rounds:
+            population = self.world.population
+            record["evaluation"] = evaluate(
+                self.world.method,
+                self.world.model,
+                now.params,
+                now.state,
+                population.clients(list(range(len(population))), now.round),
+                population.test_parts,
+                engine.score,
+                self.experiment.evaluation.submodel_clients,
+            )
+        record["seconds"] = round(time.perf_counter() - started, 4)
+        return record
+
+    def check_fleet(self, now: Checkpoint) -> None:
+        """Warn of submodels with dead layers, and of coordinates that no client ever holds."""
+        world = self.world
+        clients = world.population.clients(list(range(len(world.population))), now.round)
+        first = {client.capacity: client for client in reversed(clients)}
+        for capacity in sorted(first):
+            submodel = world.method.extract(world.model, now.state, now.params, first[capacity])
+            if dead := dead_layers(submodel, world.model.layout):
+                more = f" and {len(dead) - 1} more" if len(dead) > 1 else ""
+                self.on_warning(
+                    f"capacity {capacity:g}: the submodel holds nothing of layer {dead[0]!r}{more}; a dead layer "
+                    'passes no gradient (scope = "layer" gives every tensor a share)'
+                )
+        method = world.method
+        if isinstance(method, FedFIbOS) and method.fisher == "held" and not method.dense_every and max(first) < 1.0:
+            self.on_warning(
+                f"no client holds the whole model (largest capacity {max(first):g}): coordinates outside every mask "
+                "keep their first score; method.dense_every = 10 estimates all of them on every tenth round"
+            )
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """One torch thread in this process while the simulation runs: results must not depend on their number."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+@contextmanager
+def _deferred_interrupt() -> Iterator[threading.Event]:
+    """Turn Ctrl-C into an event that the loop looks at between rounds; a second one stops at once."""
+    event = threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        yield event
+        return
+
+    def note(number: int, frame: object) -> None:
+        if event.is_set():
+            raise KeyboardInterrupt
+        event.set()
+
+    before = signal.signal(signal.SIGINT, note)
+    try:
+        yield event
+    finally:
+        signal.signal(signal.SIGINT, before)

@@ -1,0 +1,105 @@
+"""The fleet of a simulation: who holds which examples, and what each client can afford in each round."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from fedfibos.capacities import Capacities
+from fedfibos.data import Split
+from fedfibos.data.partition import matching_test_split, partition
+from fedfibos.experiment import Experiment
+from fedfibos.local import LocalTraining
+from fedfibos.types import Client, Dataset, stream
+
+
+@dataclass(frozen=True)
+class Population:
+    """All clients of a simulation.
+
+    Attributes:
+        train: The training set that the clients share out.
+        parts: Positions in it of each client's examples, by client id.
+        test_parts: Positions in the test set of each client's own test split.
+        capacities: What each client can afford.
+        local: How clients train.
+        rounds: Length of the run (the learning rate's schedule).
+        seed: Root of the random streams.
+        weighting: ``uniform``, or by number of ``samples``.
+    """
+
+    train: Dataset
+    parts: list[Tensor]
+    test_parts: list[Tensor]
+    capacities: Capacities
+    local: LocalTraining
+    rounds: int
+    seed: int
+    weighting: str
+
+    def __len__(self) -> int:
+        return len(self.parts)
+
+    def data(self, client: int) -> Dataset:
+        """A client's training examples."""
+        return self.train.subset(self.parts[client])
+
+    def clients(self, ids: list[int], t: int) -> list[Client]:
+        """Those clients as they are in round t; their data stays behind (``data``)."""
+        capacities = self.capacities.at_round(t)
+        local = self.local.at_round(t, self.rounds)
+        mean_size = sum(len(part) for part in self.parts) / len(self.parts)
+        return [
+            Client(
+                id=n,
+                capacity=capacities[n],
+                round=t,
+                seed=self.seed,
+                local=local,
+                weight=1.0 if self.weighting == "uniform" else len(self.parts[n]) / mean_size,
+            )
+            for n in ids
+        ]
+
+    def calibration(self, num_examples: int) -> Dataset:
+        """A fixed random sample of the clients' training examples."""
+        everything = torch.cat(self.parts)
+        order = torch.randperm(len(everything), generator=stream(self.seed, "calibration"))
+        return self.train.subset(everything[order[:num_examples]])
+
+
+def populate(experiment: Experiment, split: Split, warn: Callable[[str], None]) -> Population:
+    """Deal the data and the capacities.
+
+    Raises:
+        ValueError: The partition cannot be made (fewer examples than clients, more classes a client than there are).
+    """
+    federation, seed = experiment.federation, experiment.seed
+    parts = partition(split.train.labels, experiment.data.partition, federation.clients, stream(seed, "partition"))
+    test_parts = matching_test_split(split.train.labels, parts, split.test.labels, stream(seed, "test split"))
+    for clients, what in (
+        (
+            [n for n, part in enumerate(parts) if len(part) < experiment.local.batch_size],
+            f"fewer examples than the batch size of {experiment.local.batch_size}; their batches are all they have",
+        ),
+        (
+            [n for n, part in enumerate(test_parts) if len(part) == 0],
+            "no test example of their own and are left out of local accuracy",
+        ),
+    ):
+        if clients:
+            named = ", ".join(map(str, clients[:5])) + (", ..." if len(clients) > 5 else "")
+            warn(f"{len(clients)} of {len(parts)} clients (ids {named}) have {what}")
+    return Population(
+        split.train,
+        parts,
+        test_parts,
+        experiment.capacities(),
+        experiment.local,
+        federation.rounds,
+        seed,
+        federation.weighting,
+    )

@@ -1,0 +1,293 @@
+"""Where clients train: in this process, or in worker processes of one torch thread each.
+
+Both give the same results to the bit: a client's training depends on its own random streams alone, and outcomes are
+handed on in the order of the jobs whichever finishes first.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import signal
+import sys
+import traceback
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from multiprocessing.connection import Connection, wait
+from typing import Any, Literal, TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedfibos.evaluate import Scoring, correct
+from fedfibos.local import LocalTrainingError
+from fedfibos.model import Model
+from fedfibos.params import Params
+from fedfibos.round import Job
+from fedfibos.submodel import Mask, Slice, Submodel
+from fedfibos.types import Client, Dataset, Method, Upload
+
+Outcome = TypeVar("Outcome")
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What a worker needs to know, once: all but the parameters and the jobs.
+
+    Attributes:
+        method: The method.
+        model: Architecture, layout, device.
+        client_data: Client id -> its training examples.
+        test: The test set.
+        calibration: Training examples for the statistics of batch normalisation; None without any.
+        batch_size: Examples a forward pass in evaluation.
+    """
+
+    method: Method
+    model: Model
+    client_data: Callable[[int], Dataset]
+    test: Dataset
+    calibration: Dataset | None
+    batch_size: int
+
+    def train(self, params: Params, client: Client, submodel: Submodel) -> Upload | str:
+        """Train one client; a client that cannot train gives the reason."""
+        try:
+            client = replace(client, data=self.client_data(client.id))
+            return self.method.train(self.model, params, submodel, client)
+        except LocalTrainingError as error:
+            return str(error)
+
+    def score(self, params: Params, work: Scoring) -> Tensor:
+        """Evaluate one submodel."""
+        return correct(self.model, params, work, self.test, self.batch_size, self.calibration)
+
+
+class InProcess:
+    """Trains and evaluates here, one client after another."""
+
+    def __init__(self, setting: Setting) -> None:
+        self.setting = setting
+
+    def train(
+        self, method: Method, model: Model, params: Params, jobs: Iterable[Job]
+    ) -> Iterator[tuple[Client, Upload | str]]:
+        """See :data:`fedfibos.round.RunClients`."""
+        for client, submodel in jobs:
+            yield client, self.setting.train(params, client, submodel)
+
+    def score(self, params: Params, works: Iterable[Scoring]) -> Iterator[Tensor]:
+        """See :data:`fedfibos.evaluate.Score`."""
+        return (self.setting.score(params, work) for work in works)
+
+    def close(self) -> None:
+        """Nothing to stop."""
+
+
+@dataclass
+class _Slot:
+    """Memory shared with one worker, so that no parameter-sized tensor goes through a pipe."""
+
+    held: Tensor
+    index: Tensor
+    delta: Tensor
+    statistic: Tensor
+
+
+@dataclass(frozen=True)
+class _Reply:
+    """An upload without its large tensors."""
+
+    loss: float
+    num_steps: int
+    has_statistic: bool
+    observed: Literal["held", "all"]
+    held: np.ndarray[Any, np.dtype[np.bool_]] | None
+
+
+class WorkerPool:
+    """Trains and evaluates in worker processes.
+
+    An upload's tensors live in the worker's slot: they are valid until the consumer asks for the next outcome.
+    """
+
+    def __init__(self, setting: Setting, num_workers: int) -> None:
+        layout = setting.model.layout
+        forks = sys.platform == "linux"
+        context = multiprocessing.get_context("fork") if forks else multiprocessing.get_context("spawn")
+        self._layout = layout
+        self._params = torch.zeros(layout.size).share_memory_()
+        self._slots = [
+            _Slot(
+                torch.zeros(layout.size, dtype=torch.bool).share_memory_(),
+                torch.zeros(layout.size, dtype=torch.int64).share_memory_(),
+                torch.zeros(layout.size).share_memory_(),
+                torch.zeros(layout.num_maskable).share_memory_(),
+            )
+            for _ in range(num_workers)
+        ]
+        pairs = [context.Pipe() for _ in range(num_workers)]
+        self._pipes: list[Connection] = [ours for ours, _ in pairs]
+        self._processes = []
+        for number, slot in enumerate(self._slots):
+            # A forked worker inherits every pipe made so far; it must close all but its own end, or it would
+            # never see the end of file that tells it that this process is gone.
+            inherited = [end for pair in pairs for end in pair if end is not pairs[number][1]]
+            process = context.Process(
+                target=_work,
+                args=(setting, self._params, slot, pairs[number][1], inherited if forks else []),
+                daemon=True,
+            )
+            process.start()
+            self._processes.append(process)
+        for _, theirs in pairs:
+            theirs.close()
+
+    def train(
+        self, method: Method, model: Model, params: Params, jobs: Iterable[Job]
+    ) -> Iterator[tuple[Client, Upload | str]]:
+        """See :data:`fedfibos.round.RunClients`."""
+
+        def send(number: int, job: Job) -> None:
+            client, submodel = job
+            self._pipes[number].send(("train", replace(client, data=None), self._pack(number, submodel)))
+
+        def receive(number: int, job: Job, reply: Any, keep: bool) -> tuple[Client, Upload | str]:
+            client, submodel = job
+            return client, reply if isinstance(reply, str) else self._upload(number, submodel, reply, keep)
+
+        self._params.copy_(params.flat)
+        return self._in_order(jobs, send, receive)
+
+    def score(self, params: Params, works: Iterable[Scoring]) -> Iterator[Tensor]:
+        """See :data:`fedfibos.evaluate.Score`."""
+
+        def send(number: int, work: Scoring) -> None:
+            indices = None if work.indices is None else work.indices.numpy()
+            self._pipes[number].send(("score", indices, self._pack(number, work.submodel)))
+
+        self._params.copy_(params.flat)
+        return self._in_order(works, send, lambda number, work, reply, keep: torch.from_numpy(reply))
+
+    def close(self) -> None:
+        """Stop the workers."""
+        for pipe in self._pipes:
+            pipe.close()
+        for process in self._processes:
+            process.join(timeout=5)
+            if process.is_alive():
+                process.terminate()
+                process.join()
+
+    def _pack(self, number: int, submodel: Submodel) -> tuple[Any, ...]:
+        """Put a submodel's large tensor into the worker's slot; return what goes through the pipe."""
+        slot = self._slots[number]
+        if isinstance(submodel, Slice):
+            size = submodel.index.numel()
+            slot.index[:size] = submodel.index
+            return size, submodel.layout, submodel.widths
+        if submodel.held is not None:
+            slot.held.copy_(submodel.held)
+        return submodel.held is not None, submodel.num_held
+
+    def _upload(self, number: int, submodel: Submodel, reply: _Reply, keep: bool) -> Upload:
+        """The upload in a worker's slot; ``keep``: copied, so that it outlives the worker's next job."""
+        slot = self._slots[number]
+        delta = slot.delta if isinstance(submodel, Mask) else slot.delta[: submodel.num_held]
+        statistic = slot.statistic if reply.has_statistic else None
+        if keep:
+            delta, statistic = delta.clone(), None if statistic is None else statistic.clone()
+        held = None if reply.held is None else torch.from_numpy(reply.held)
+        return Upload(submodel, delta, reply.loss, reply.num_steps, statistic, reply.observed, held)
+
+    def _in_order(
+        self,
+        jobs: Iterable[Any],
+        send: Callable[[int, Any], None],
+        receive: Callable[[int, Any, Any, bool], Outcome],
+    ) -> Iterator[Outcome]:
+        """Keep every worker busy; yield outcomes in the order of the jobs."""
+        queue = iter(enumerate(jobs))
+        upcoming = next(queue, None)
+        running: dict[int, tuple[int, Any]] = {}  # worker -> (position, job)
+        early: dict[int, Outcome] = {}
+        position = 0
+        while upcoming is not None or running or early:
+            for number in range(len(self._pipes)):
+                if upcoming is not None and number not in running:
+                    send(number, upcoming[1])
+                    running[number] = upcoming
+                    upcoming = next(queue, None)  # extracted while the workers work
+            if position in early:
+                yield early.pop(position)
+                position += 1
+                continue
+            for pipe in wait([self._pipes[number] for number in running]):
+                number = self._pipes.index(pipe)  # type: ignore[arg-type]
+                place, job = running[number]
+                reply = self._reply(number)
+                if place == position:
+                    yield receive(number, job, reply, False)
+                    position += 1
+                else:
+                    early[place] = receive(number, job, reply, True)
+                del running[number]
+
+    def _reply(self, number: int) -> Any:
+        try:
+            kind, reply = self._pipes[number].recv()
+        except EOFError:
+            self._processes[number].join()
+            code = self._processes[number].exitcode
+            raise RuntimeError(f"a worker process ended unexpectedly (exit code {code}; -9 is out of memory)") from None
+        if kind == "error":
+            raise RuntimeError(f"a worker process failed:\n{reply}")
+        return reply
+
+
+def _work(setting: Setting, flat: Tensor, slot: _Slot, pipe: Connection, inherited: list[Connection]) -> None:
+    """Serve one pipe until it closes. Ctrl-C is the parent's business."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    for end in inherited:
+        end.close()
+    torch.set_num_threads(1)
+    params = Params(setting.model.layout, flat)
+    while True:
+        try:
+            kind, what, packed = pipe.recv()
+        except EOFError:
+            return
+        try:
+            submodel = _unpack(slot, packed)
+            if kind == "train":
+                outcome = setting.train(params, what, submodel)
+                pipe.send(("done", outcome if isinstance(outcome, str) else _deposit(slot, outcome)))
+            else:
+                indices = None if what is None else torch.from_numpy(what)
+                pipe.send(("done", setting.score(params, Scoring(submodel, indices)).numpy()))
+        except BrokenPipeError:
+            return
+        except Exception:
+            pipe.send(("error", traceback.format_exc()))
+
+
+def _unpack(slot: _Slot, packed: tuple[Any, ...]) -> Submodel:
+    if len(packed) == 3:
+        size, layout, widths = packed
+        return Slice(slot.index[:size], layout, widths)
+    masked, num_held = packed
+    return Mask(slot.held if masked else None, num_held)
+
+
+def _deposit(slot: _Slot, upload: Upload) -> _Reply:
+    """Copy the upload's large tensors into the slot; return the rest."""
+    slot.delta[: upload.delta.numel()] = upload.delta
+    if upload.statistic is not None:
+        slot.statistic.copy_(upload.statistic)
+    held = None if upload.held is None else upload.held.numpy()
+    return _Reply(upload.loss, upload.num_steps, upload.statistic is not None, upload.observed, held)
+
+
+def executor(setting: Setting, num_workers: int) -> InProcess | WorkerPool:
+    """One worker trains in this process; more are processes of their own."""
+    return InProcess(setting) if num_workers == 1 else WorkerPool(setting, num_workers)
