@@ -1,0 +1,69 @@
+"""Where a run was made: versions, hardware, commit and command, and nothing that names a machine or a person."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+import sys
+from collections.abc import Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+
+def describe(device: str, arguments: Sequence[str] | None = None) -> dict[str, Any]:
+    """The content of ``environment.json``.
+
+    Args:
+        device: ``cpu`` or ``cuda``: where clients train.
+        arguments: The command line; default: this process's. Of absolute paths in it only the last part is kept.
+    """
+    usable = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1)
+    return {
+        "fedfibos": version("fedfibos"),
+        "commit": commit(),
+        "command": [shareable(text) for text in (sys.argv if arguments is None else arguments)],
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "numpy": np.__version__,
+        "platform": f"{platform.system()} {platform.machine()}",
+        "cpu": cpu_model(),
+        "cores": len(usable),
+        "device": torch.cuda.get_device_name() if device.startswith("cuda") else "cpu",
+    }
+
+
+def shareable(argument: str) -> str:
+    """An argument without the folders of an absolute path in it (``--out=/home/x/run`` -> ``--out=run``)."""
+    key, equals, value = argument.rpartition("=")
+    return f"{key}{equals}{Path(value).name}" if Path(value).is_absolute() else argument
+
+
+def cpu_model() -> str:
+    """The processor's name as the operating system gives it."""
+    listing = Path("/proc/cpuinfo")
+    if listing.is_file():
+        for line in listing.read_text(encoding="utf-8", errors="replace").splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
+
+
+def commit() -> str | None:
+    """The commit of the checkout that this package runs from, ``-dirty`` with local changes; None elsewhere."""
+    here = Path(__file__)
+    if _git(here, "ls-files", "--error-unmatch", here.name) is None:  # a checkout, but not this package's
+        return None
+    return _git(here, "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*")
+
+
+def _git(file: Path, *arguments: str) -> str | None:
+    try:
+        done = subprocess.run(["git", *arguments], cwd=file.parent, capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    return done.stdout.strip()

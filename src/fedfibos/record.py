@@ -1,0 +1,252 @@
+"""The run directory: what was run, where, what each round did, and what came out.
+
+- ``config.toml``: the experiment with every setting written out.
+- ``environment.json``: versions, hardware, commit, command; those of a resumption elsewhere under ``resumed``.
+- ``rounds.jsonl``: one object a round.
+- ``final.json``: the results, once the run is finished.
+- ``checkpoint/``: see ``simulate/checkpoint.py``.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tomllib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fedfibos.environment import describe
+from fedfibos.experiment import Experiment, to_toml
+from fedfibos.validation import shown
+
+CONFIG = "config.toml"
+ENVIRONMENT = "environment.json"
+ROUNDS = "rounds.jsonl"
+FINAL = "final.json"
+
+
+class RecordError(RuntimeError):
+    """A run directory that cannot be used or written; the message is one line."""
+
+
+@dataclass(frozen=True)
+class RunDirectory:
+    """The files of one run.
+
+    Attributes:
+        path: The directory.
+    """
+
+    path: Path
+
+    @classmethod
+    def open(cls, out: Path, experiment: Experiment, resume: bool, device: str = "cpu") -> RunDirectory:
+        """Start a run directory, or go on with one.
+
+        Args:
+            out: The directory; made if it is not there. With ``resume`` it may also be new or empty.
+            experiment: What is run.
+            resume: Whether a run of the same experiment that is already there is continued.
+            device: ``cpu`` or ``cuda``, for ``environment.json``.
+
+        Raises:
+            RecordError: It holds another experiment (names the first key that differs), a run of the same one while
+                ``resume`` is not given, other files, or cannot be written.
+        """
+        directory = cls(out)
+        config = to_toml(experiment)
+        with _one_line(out):
+            if (out / CONFIG).exists():
+                directory._check_same(config)
+                if not resume:
+                    state = "a finished" if (out / FINAL).exists() else "an unfinished"
+                    raise RecordError(
+                        f"{out} holds {state} run of this experiment: pass --resume or choose another --out"
+                    )
+            elif out.exists() and any(not _temporary(path) for path in out.iterdir()):
+                raise RecordError(f"{out} is not empty and no run directory: choose another --out")
+            else:
+                out.mkdir(parents=True, exist_ok=True)
+                _write(out / CONFIG, config)
+            directory._note_environment(device)
+            directory._drop_unfinished_line()
+        return directory
+
+    def append_round(self, record: Mapping[str, Any]) -> None:
+        """Add a round's line, and have it on the disk when this returns.
+
+        Raises:
+            RecordError: It could not be written (no space, say); the lines before it are as they were.
+        """
+        path = self.path / ROUNDS
+        with _one_line(path), path.open("ab") as file:
+            size = file.seek(0, os.SEEK_END)
+            try:
+                file.write(_json_line(record))
+                file.flush()
+                os.fsync(file.fileno())
+            except OSError:
+                os.truncate(path, size)
+                raise
+
+    def rounds(self) -> list[dict[str, Any]]:
+        """All rounds on record, in order.
+
+        Raises:
+            RecordError: A line is damaged.
+        """
+        path = self.path / ROUNDS
+        if not path.exists():
+            return []
+        records = []
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
+            try:
+                record = json.loads(line)
+            except json.JSONDecodeError as error:
+                raise RecordError(f"{path}: line {number} is damaged: {error}") from None
+            if not isinstance(record, dict) or record.get("round") != number:
+                raise RecordError(f"{path}: line {number} must be the object of round {number}, got {line[:60]}")
+            records.append(record)
+        return records
+
+    def truncate(self, rounds: int) -> None:
+        """Keep the first ``rounds`` rounds: those that a checkpoint knows of.
+
+        Raises:
+            RecordError: Fewer are on record.
+        """
+        records = self.rounds()
+        path = self.path / ROUNDS
+        if len(records) < rounds:
+            raise RecordError(f"{path}: the checkpoint is of round {rounds}, got only {len(records)} rounds on record")
+        with _one_line(path):
+            (self.path / FINAL).unlink(missing_ok=True)
+            if len(records) > rounds:
+                _write(path, b"".join(map(_json_line, records[:rounds])))
+
+    def finish(self, final: Mapping[str, Any]) -> None:
+        """Write ``final.json``, whole or not at all."""
+        with _one_line(self.path / FINAL):
+            _write(self.path / FINAL, json.dumps(final, indent=2, allow_nan=False) + "\n")
+
+    def _check_same(self, config: str) -> None:
+        path = self.path / CONFIG
+        try:
+            there = dict(_flat(tomllib.loads(path.read_text(encoding="utf-8"))))
+        except ValueError as error:
+            raise RecordError(f"{path}: is not valid TOML: {error}") from None
+        here = dict(_flat(tomllib.loads(config)))
+        for key in [*here, *(key for key in there if key not in here)]:
+            if there.get(key) != here.get(key):
+                old, new = (shown(d[key]) if key in d else "not set" for d in (there, here))
+                raise RecordError(
+                    f"{self.path} holds another experiment: {key} is {old} there, got {new}: choose another --out"
+                )
+
+    def _note_environment(self, device: str) -> None:
+        """Record where the run is made; a resumption in another environment is added to it."""
+        path = self.path / ENVIRONMENT
+        now = describe(device)
+        if not path.exists():
+            _write(path, json.dumps(now, indent=2) + "\n")
+            return
+        first = json.loads(path.read_text(encoding="utf-8"))
+        resumed = first.pop("resumed", [])
+        latest = resumed[-1] if resumed else first
+        if any(latest.get(key) != value for key, value in now.items() if key != "command"):
+            _write(path, json.dumps({**first, "resumed": [*resumed, now]}, indent=2) + "\n")
+
+    def _drop_unfinished_line(self) -> None:
+        """Cut off what a kill in the middle of a write left behind the last line break."""
+        path = self.path / ROUNDS
+        if path.exists() and not (content := path.read_bytes()).endswith(b"\n"):
+            os.truncate(path, content.rfind(b"\n") + 1)
+
+
+def summarise(rounds: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The results of a run: accuracies, bytes, seconds and rejected uploads.
+
+    Every accuracy is given at the ``last`` evaluation, as the mean of the last 20 evaluations (``last20``) and as the
+    ``best``. An evaluation without the number (no client of that capacity has a test example, say) is left out of it.
+
+    Args:
+        rounds: The lines of ``rounds.jsonl``.
+
+    Raises:
+        ValueError: No round was evaluated.
+    """
+    evaluations = [record["evaluation"] for record in rounds if "evaluation" in record]
+    if not evaluations:
+        raise ValueError(f"there must be at least one evaluated round, got none in {len(rounds)} rounds")
+    submodels = [evaluation["global"]["submodels"] for evaluation in evaluations]
+    by_capacity = [evaluation["local"]["by_capacity"] for evaluation in evaluations]
+    return {
+        "global_accuracy": {
+            "full": _curve([evaluation["global"]["full"] for evaluation in evaluations]),
+            "submodels": {key: _curve([s.get(key) for s in submodels]) for key in _keys(submodels)},
+        },
+        "local_accuracy": {
+            "mean": _curve([evaluation["local"]["mean"] for evaluation in evaluations]),
+            "by_capacity": {key: _curve([s.get(key) for s in by_capacity]) for key in _keys(by_capacity)},
+        },
+        "bytes": {way: sum(record["bytes"][way] for record in rounds) for way in ("down", "up")},
+        "seconds": round(sum(record["seconds"] for record in rounds), 3),
+        "rejected": sum(len(record["rejected"]) for record in rounds),
+    }
+
+
+def _curve(accuracies: Sequence[float | None]) -> dict[str, float | None]:
+    """Last, mean of the last 20, and best of an accuracy's evaluations."""
+    known = [accuracy for accuracy in accuracies if accuracy is not None]
+    if not known:
+        return {"last": None, "last20": None, "best": None}
+    tail = known[-20:]
+    return {"last": known[-1], "last20": sum(tail) / len(tail), "best": max(known)}
+
+
+def _keys(tables: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Keys of all tables, in the order of their first appearance."""
+    return list(dict.fromkeys(key for table in tables for key in table))
+
+
+def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """``(dotted key, value)`` of nested tables."""
+    for key, value in values.items():
+        if isinstance(value, dict) and value:
+            yield from _flat(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value
+
+
+def _json_line(record: Mapping[str, Any]) -> bytes:
+    return json.dumps(record, allow_nan=False).encode() + b"\n"
+
+
+def _temporary(path: Path) -> bool:
+    return path.name.startswith(".") and path.name.endswith(".tmp")
+
+
+def _write(path: Path, content: str | bytes) -> None:
+    """Write a file under a temporary name, sync, rename: afterwards it is there whole or as it was before."""
+    temporary = path.with_name(f".{path.name}.tmp")
+    try:
+        with temporary.open("wb") as file:
+            file.write(content.encode() if isinstance(content, str) else content)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except OSError:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+@contextmanager
+def _one_line(path: Path) -> Iterator[None]:
+    """Turn the operating system's refusals into one line that names the file."""
+    try:
+        yield
+    except OSError as error:
+        raise RecordError(f"{path} cannot be written: {error.strerror}; what is on record is unharmed") from error
