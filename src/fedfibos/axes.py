@@ -68,11 +68,13 @@ class Axes:
             groups of channels to go, it is a whole group (``Part.after``).
         dims: Name of a parameter or buffer -> its dimensions.
         features: Name of a normalisation layer without parameters -> the channels it normalises.
+        classes: Name of a parameter of the classifier -> the dimension whose entries belong to one class each.
     """
 
     sizes: Mapping[str, int]
     dims: Mapping[str, tuple[Dimension, ...]]
     features: Mapping[str, Dimension] = field(default_factory=dict)
+    classes: Mapping[str, int] = field(default_factory=dict)
 
     def widths(self, ratio: float) -> dict[str, int]:
         """``⌈ratio · C⌉`` channels for every axis of C channels (HeteroFL, section 3)."""
@@ -170,6 +172,7 @@ def axes_table(
     module: nn.Module,
     sizes: Mapping[str, int],
     dims: Mapping[str, tuple[str | Part | Dimension | None, ...]],
+    classes: Mapping[str, int] | None = None,
 ) -> Axes:
     """A hand-written table, for a model whose axes can't be derived (an LSTM, say).
 
@@ -178,6 +181,7 @@ def axes_table(
         sizes: Axis -> number of channels.
         dims: Parameter or buffer name -> one entry per dimension: an axis, None (never sliced), a :class:`Part`, or
             parts one after another. Tensors left out are never sliced.
+        classes: As in :class:`Axes`, for methods that treat the classifier's rows apart.
 
     Raises:
         ValueError: Unknown tensor or axis, or a dimension whose parts don't add up to the tensor's shape.
@@ -200,7 +204,9 @@ def axes_table(
         for axis in (part.axis for dim in table[name] for part in dim):
             if axis is not None and axis not in sizes:
                 raise ValueError(f"unknown axis {axis!r} of tensor {name!r}{_nearest(axis, sizes)}")
-    axes = Axes(dict(sizes), table)
+    if unknown := [name for name in classes or {} if name not in shapes]:
+        raise ValueError(f"the model has no tensor {unknown[0]!r}{_nearest(unknown[0], shapes)}")
+    axes = Axes(dict(sizes), table, classes=dict(classes or {}))
     for name, shape in shapes.items():
         if axes.shape(name, {}) != shape:
             raise ValueError(f"the parts of tensor {name!r} add up to shape {axes.shape(name, {})}, it is {shape}")
@@ -248,14 +254,12 @@ def prefix_slice(model: Model, capacity: float) -> Slice:
     """The first channels of every axis, as many as the parameter budget allows (:func:`width_for_budget`).
 
     Args:
-        model: A model with axes.
+        model: A model whose axes are known or can be derived.
         capacity: γ in (0, 1], share of the maskable parameters.
 
     Raises:
         ValueError: The model has no axes, or the capacity is too small.
     """
-    if model.axes is None:
-        raise ValueError("a sliced submodel needs the model's named axes, got a model without axes")
     widths = model.axes.widths(width_for_budget(model.axes, model.layout, capacity))
     return model.axes.slice(model.layout, {axis: torch.arange(width) for axis, width in widths.items()})
 

@@ -70,6 +70,7 @@ class _Trace:
         parameter_dims: Parameter that belongs to no known layer -> the dimension that carries channels.
         sizes: Channels of every root.
         fixed: Roots that are never sliced.
+        scores: Roots that are the model's class scores; fixed too.
         slots: (layer or parameter name, ``in`` or ``out``) -> int64, shape ``(positions, 2)``.
     """
 
@@ -77,6 +78,7 @@ class _Trace:
     parameter_dims: dict[str, int]
     sizes: list[int] = field(default_factory=list)
     fixed: set[int] = field(default_factory=set)
+    scores: set[int] = field(default_factory=set)
     slots: dict[tuple[str, str], NDArray[np.int64]] = field(default_factory=dict)
 
     def runs(self, name: str, side: str) -> list[tuple[int | None, int, int]]:
@@ -131,7 +133,8 @@ def _read_group(graph: Any, producer: nn.Module, names: Mapping[Any, str], trace
         node, layer = item.dep.target, item.dep.target.module
         output = not isinstance(layer, _TWO_SIDED) or graph.is_out_channel_pruning_fn(item.dep.handler)
         if output and not node.outputs:
-            trace.fixed.add(root)  # the class scores
+            trace.fixed.add(root)
+            trace.scores.add(root)
         if isinstance(layer, nn.modules.conv._ConvNd) and layer.groups > 1 and not node.inputs:
             trace.fixed.add(root)  # its channels are those of the model's input
         pruner = graph.get_pruner_of_module(layer)
@@ -249,6 +252,7 @@ def _table(trace: _Trace, factors: list[_Factor]) -> Axes:
     first_name = {id(tensor): name for name, tensor in tensors.items()}
     dims: dict[str, tuple[Dimension, ...]] = {}
     features: dict[str, Dimension] = {}
+    classes: dict[str, int] = {}
 
     def enter(name: str, tensor: Any, entry: tuple[Dimension, ...]) -> None:
         known = dims.setdefault(first_name[id(tensor)], entry)
@@ -264,6 +268,8 @@ def _table(trace: _Trace, factors: list[_Factor]) -> Axes:
             if tensor is not None:
                 sized = tuple(dim or _whole(n) for dim, n in zip(entry, tensor.shape, strict=True))
                 enter(f"{name}.{own}" if name else own, tensor, sized)
+                if outside and {root for root, _, _ in trace.runs(name, "out")} <= trace.scores:
+                    classes |= {first_name[id(tensor)]: i for i, dim in enumerate(entry) if dim is outside}
         if isinstance(layer, _NORMS) and getattr(layer, "weight", None) is None:
             features[name] = outside
     for name, channel_dim in trace.parameter_dims.items():
@@ -274,7 +280,7 @@ def _table(trace: _Trace, factors: list[_Factor]) -> Axes:
     table = {name: dims.get(name, tuple(_whole(n) for n in tensor.shape)) for name, tensor in tensors.items()}
     used = dict.fromkeys(part.axis for entry in table.values() for dim in entry for part in dim)
     found = {factor.axis: factor.size for factor in factors}
-    return Axes({axis: found[axis] for axis in used if axis is not None}, table, features)
+    return Axes({axis: found[axis] for axis in used if axis is not None}, table, features, classes)
 
 
 def _dimension(trace: _Trace, factors: list[_Factor], name: str, side: str) -> Dimension:
