@@ -150,7 +150,7 @@ class WorkerPool:
 
         def send(number: int, job: Job) -> None:
             client, submodel = job
-            self._pipes[number].send(("train", replace(client, data=None), self._pack(number, submodel)))
+            self._send(number, ("train", replace(client, data=None), self._pack(number, submodel)))
 
         def receive(number: int, job: Job, reply: Any, keep: bool) -> tuple[Client, Upload | str]:
             client, submodel = job
@@ -164,7 +164,7 @@ class WorkerPool:
 
         def send(number: int, work: Scoring) -> None:
             indices = None if work.indices is None else work.indices.numpy()
-            self._pipes[number].send(("score", indices, self._pack(number, work.submodel)))
+            self._send(number, ("score", indices, self._pack(number, work.submodel)))
 
         self._params.copy_(params.flat)
         return self._in_order(works, send, lambda number, work, reply, keep: torch.from_numpy(reply))
@@ -233,16 +233,25 @@ class WorkerPool:
                     early[place] = receive(number, job, reply, True)
                 del running[number]
 
+    def _send(self, number: int, message: Any) -> None:
+        try:
+            self._pipes[number].send(message)
+        except ConnectionError:
+            raise self._ended(number) from None
+
     def _reply(self, number: int) -> Any:
         try:
             kind, reply = self._pipes[number].recv()
-        except EOFError:
-            self._processes[number].join()
-            code = self._processes[number].exitcode
-            raise RuntimeError(f"a worker process ended unexpectedly (exit code {code}; -9 is out of memory)") from None
+        except (EOFError, ConnectionError):
+            raise self._ended(number) from None
         if kind == "error":
             raise RuntimeError(f"a worker process failed:\n{reply}")
         return reply
+
+    def _ended(self, number: int) -> RuntimeError:
+        self._processes[number].join(timeout=5)
+        code = self._processes[number].exitcode
+        return RuntimeError(f"a worker process ended unexpectedly (exit code {code}; -9 is out of memory or a kill)")
 
 
 def _work(setting: Setting, flat: Tensor, slot: _Slot, pipe: Connection, inherited: list[Connection]) -> None:

@@ -1,0 +1,104 @@
+"""Worker processes: the same results as in process, whatever the number of workers and whatever happens to one."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import pytest
+import torch
+
+from fedfibos.data.images import TensorData
+from fedfibos.evaluate import Scoring
+from fedfibos.local import LocalTraining
+from fedfibos.methods import METHODS
+from fedfibos.model import model_of
+from fedfibos.models import build
+from fedfibos.round import federated_round
+from fedfibos.simulate.workers import InProcess, Setting, WorkerPool
+from fedfibos.types import Client
+
+INPUT, CLASSES, CLIENTS = (1, 8, 8), 4, 5
+
+
+def client_data(n: int) -> TensorData:
+    generator = torch.Generator().manual_seed(n)
+    size = 0 if n == 4 else 6 + 20 * (n == 0)  # client 0 is slow, client 4 has nothing
+    return TensorData(
+        torch.randn(size, *INPUT, generator=generator), torch.randint(CLASSES, (size,), generator=generator)
+    )
+
+
+def setting(name: str = "fedfibos", **settings) -> Setting:
+    model = model_of(build("cnn", CLASSES, INPUT, norm="batch", seed=1), example=torch.zeros(2, *INPUT))
+    return Setting(METHODS[name](**settings), model, client_data, client_data(0), client_data(1), 8)
+
+
+def cohort(t: int = 0) -> list[Client]:
+    local = LocalTraining(epochs=2, batch_size=4)
+    return [Client(n, (1.0, 0.5, 0.25)[n % 3], t, 3, local) for n in range(CLIENTS)]
+
+
+def two_rounds(of: Setting, engine: InProcess | WorkerPool):
+    params = of.model.initial_params()
+    state, rejected = of.method.init(params), {}
+    for t in range(2):
+        state, params, report = federated_round(of.method, of.model, state, params, cohort(t), engine.train)
+        rejected = report.rejected
+    works = [Scoring(of.method.extract(of.model, state, params, c)) for c in cohort(2)]
+    works.append(Scoring(works[0].submodel, torch.tensor([3, 1, 2])))
+    return params, state, rejected, list(engine.score(params, works))
+
+
+@pytest.mark.parametrize(
+    ("name", "settings"), [("fedfibos", {}), ("fedfibos", {"sharing": "client"}), ("fedavg", {"capacity": 0.5})]
+)
+@pytest.mark.parametrize("workers", [2, 3])
+def test_any_number_of_workers_gives_the_same_bytes(name, settings, workers):
+    of = setting(name, **settings)
+    params, state, rejected, scores = two_rounds(of, InProcess(of))
+    pool = WorkerPool(of, workers)
+    try:
+        pooled_params, pooled_state, pooled_rejected, pooled_scores = two_rounds(of, pool)
+    finally:
+        pool.close()
+    assert params.sha256() == pooled_params.sha256()
+    assert rejected == pooled_rejected == {4: "client 4 has no training example, wanted at least 1"}
+    assert all(torch.equal(state.tensors[name], pooled_state.tensors[name]) for name in state.tensors)
+    assert state.rows.clients() == pooled_state.rows.clients()
+    assert all(torch.equal(state.rows.get(n), pooled_state.rows.get(n)) for n in state.rows.clients())
+    assert all(torch.equal(a, b) for a, b in zip(scores, pooled_scores, strict=True))
+
+
+def test_a_killed_worker_is_reported_in_one_line():
+    of = setting()
+    pool = WorkerPool(of, 2)
+    try:
+        os.kill(pool._processes[1].pid, signal.SIGKILL)
+        with pytest.raises(RuntimeError, match=r"a worker process ended unexpectedly \(exit code -9"):
+            two_rounds(of, pool)
+    finally:
+        pool.close()
+
+
+def test_an_error_in_a_worker_reaches_the_caller():
+    of = setting()
+    pool = WorkerPool(of, 2)
+    try:
+        bad = Scoring(
+            of.method.extract(
+                of.model, of.method.init(of.model.initial_params()), of.model.initial_params(), cohort()[0]
+            ),
+            torch.tensor([10**6]),
+        )
+        with pytest.raises(RuntimeError, match="IndexError|out of"):
+            list(pool.score(of.model.initial_params(), [bad]))
+    finally:
+        pool.close()
+
+
+def test_workers_stop_with_their_pool():
+    pool = WorkerPool(setting(), 2)
+    processes = list(pool._processes)
+    pool.close()
+    assert not any(process.is_alive() for process in processes)

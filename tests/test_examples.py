@@ -1,0 +1,52 @@
+"""The written-out round and the library's round are the same mathematics."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from fedfibos.data.images import TensorData
+from fedfibos.local import LocalTraining, batch_indices
+from fedfibos.methods import FedFIbOS
+from fedfibos.model import model_of
+from fedfibos.round import federated_round, run_in_turn
+from fedfibos.types import Client
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def load(name: str):
+    spec = importlib.util.spec_from_file_location(name, ROOT / "examples" / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_one_round_written_out_is_the_library_round():
+    example = load("one_round")
+    generator = torch.Generator().manual_seed(0)
+    data = [
+        TensorData(torch.randn(40, 6, generator=generator), torch.randint(3, (40,), generator=generator))
+        for _ in example.CAPACITIES
+    ]
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        module = nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 3))
+    model, method = model_of(module), FedFIbOS(ema_rate=example.EMA_RATE)
+    local = LocalTraining(steps=example.LOCAL_STEPS, batch_size=example.BATCH, lr=example.CLIENT_LR)
+    params = model.initial_params()
+    state = method.init(params)
+    x, score = params.flat, state.tensors["score"]
+    for t in range(4):
+        clients = [Client(n, c, t, 5, local, data[n]) for n, c in enumerate(example.CAPACITIES)]
+        batches = [
+            [(c.data.batch(i), c.data.labels[i]) for i in batch_indices(local, 40, c.stream("batches"), False)]
+            for c in clients
+        ]
+        x, score = example.one_round(module, x, score, batches)
+        state, params, _ = federated_round(method, model, state, params, clients, run_in_turn)
+        torch.testing.assert_close(params.flat, x, rtol=1e-5, atol=1e-6)
+        torch.testing.assert_close(state.tensors["score"], score, rtol=1e-4, atol=1e-7)
