@@ -55,6 +55,12 @@ def test_cnn_without_norm_has_biases_and_no_normalisation():
     assert "features.0.bias" in layout.names
 
 
+def test_group_size():
+    norms = [m for m in build("resnet8", 3, (1, 8, 8), group_size=2).modules() if isinstance(m, torch.nn.GroupNorm)]
+    assert {m.num_channels // m.num_groups for m in norms} == {2}
+    assert len(norms) == 9
+
+
 def test_group_norm_normalises_each_group_of_four_channels_by_itself():
     """Changing channel 4 leaves the normalised channels 0 to 3 as they were, and moves 5 to 7."""
     norm = build("cnn", 3, (1, 8, 8), channels=(8,)).features[1]
@@ -74,6 +80,7 @@ def test_group_norm_normalises_each_group_of_four_channels_by_itself():
         ("mlp", {"norm": "batch"}, "the mlp has no normalisation, norm must be 'none', got 'batch'"),
         ("mlp", {"hidden": (0,)}, "layer sizes of the mlp must be at least 1, got [64, 0]"),
         ("cnn", {"norm": "layer"}, "norm must be 'group', 'batch' or 'none', got 'layer'"),
+        ("cnn", {"group_size": 0}, "group_size must be at least 1, got 0"),
         ("cnn", {"channels": (6,)}, "norm 'group' needs channels in multiples of 4, got 6"),
         ("cnn", {"channels": (4,) * 5}, "images of 8x8 are too small for 5 stages"),
         ("resnet8", {"norm": "none"}, "norm of a resnet must be 'group' or 'batch', got 'none'"),
@@ -87,9 +94,7 @@ def test_one_line_errors(name, options, message):
 
 
 def test_image_models_need_three_dimensions():
-    with pytest.raises(
-        ValueError, match=r"cnn needs inputs of shape \(channels, height, width\), got \(64,\)"
-    ):
+    with pytest.raises(ValueError, match=r"cnn needs inputs of shape \(channels, height, width\), got \(64,\)"):
         build("cnn", 3, (64,))
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from torch import Tensor, nn
 from torch.nn import functional
 
-from fedfibos.models.norm import image_channels, norm2d
+from fedfibos.models.norm import GROUP_SIZE, image_channels, norm2d
 
 
 class BasicBlock(nn.Module):
@@ -16,16 +16,16 @@ class BasicBlock(nn.Module):
     The shortcut is the identity, or a 1x1 convolution with normalisation where the shape changes.
     """
 
-    def __init__(self, channels_in: int, channels_out: int, stride: int, norm: str) -> None:
+    def __init__(self, channels_in: int, channels_out: int, stride: int, norm: str, group_size: int) -> None:
         super().__init__()
         self.conv1 = nn.Conv2d(channels_in, channels_out, 3, stride, padding=1, bias=False)
-        self.norm1 = norm2d(norm, channels_out)
+        self.norm1 = norm2d(norm, channels_out, group_size)
         self.conv2 = nn.Conv2d(channels_out, channels_out, 3, 1, padding=1, bias=False)
-        self.norm2 = norm2d(norm, channels_out)
+        self.norm2 = norm2d(norm, channels_out, group_size)
         self.shortcut: nn.Module = nn.Identity()
         if stride != 1 or channels_in != channels_out:
             projection = nn.Conv2d(channels_in, channels_out, 1, stride, bias=False)
-            self.shortcut = nn.Sequential(projection, norm2d(norm, channels_out))
+            self.shortcut = nn.Sequential(projection, norm2d(norm, channels_out, group_size))
 
     def forward(self, x: Tensor) -> Tensor:
         """Feature map in, feature map out."""
@@ -45,6 +45,7 @@ class ResNet(nn.Module):
         channels: Channels of each stage.
         blocks: Basic blocks of each stage.
         norm: ``group`` or ``batch``; see :func:`fedfibos.models.norm.norm2d`.
+        group_size: Channels in a group of GroupNorm.
     """
 
     def __init__(
@@ -54,22 +55,21 @@ class ResNet(nn.Module):
         channels: Sequence[int],
         blocks: Sequence[int],
         norm: str = "group",
+        group_size: int = GROUP_SIZE,
     ) -> None:
         super().__init__()
         if norm not in ("group", "batch"):
             raise ValueError(f"norm of a resnet must be 'group' or 'batch', got {norm!r}")
         if len(channels) != len(blocks) or not channels:
-            raise ValueError(
-                f"a resnet needs channels for each of its {len(blocks)} stages, got {list(channels)}"
-            )
+            raise ValueError(f"a resnet needs channels for each of its {len(blocks)} stages, got {list(channels)}")
         width = channels[0]
         self.conv1 = nn.Conv2d(image_channels(input_shape, "resnet"), width, 3, 1, padding=1, bias=False)
-        self.norm1 = norm2d(norm, width)
+        self.norm1 = norm2d(norm, width, group_size)
         layers: list[nn.Module] = []
         for stage, (channels_out, num_blocks) in enumerate(zip(channels, blocks, strict=True)):
             for block in range(num_blocks):
                 stride = 2 if stage > 0 and block == 0 else 1
-                layers.append(BasicBlock(width, channels_out, stride, norm))
+                layers.append(BasicBlock(width, channels_out, stride, norm, group_size))
                 width = channels_out
         self.blocks = nn.Sequential(*layers)
         self.classifier = nn.Linear(width, num_classes)
@@ -86,9 +86,10 @@ def resnet8(
     input_shape: tuple[int, ...],
     channels: Sequence[int] = (16, 32, 64),
     norm: str = "group",
+    group_size: int = GROUP_SIZE,
 ) -> ResNet:
     """ResNet-8: three stages of one basic block; about 78,000 parameters."""
-    return ResNet(num_classes, input_shape, channels, (1, 1, 1), norm)
+    return ResNet(num_classes, input_shape, channels, (1, 1, 1), norm, group_size)
 
 
 def resnet18(
@@ -96,6 +97,7 @@ def resnet18(
     input_shape: tuple[int, ...],
     channels: Sequence[int] = (64, 128, 256, 512),
     norm: str = "group",
+    group_size: int = GROUP_SIZE,
 ) -> ResNet:
     """ResNet-18 for small images: four stages of two basic blocks; 11,173,962 parameters with 10 classes."""
-    return ResNet(num_classes, input_shape, channels, (2, 2, 2, 2), norm)
+    return ResNet(num_classes, input_shape, channels, (2, 2, 2, 2), norm, group_size)

@@ -1,0 +1,516 @@
+"""Named axes: index sets worked out by hand, properties over the zoo, sliced against masked, refusals."""
+
+import copy
+import time
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+from fedfibos.axes import Axes, Part, axes_table, prefix_slice, resized, width_for_budget
+from fedfibos.check_axes import check_axes
+from fedfibos.derive import derive_axes
+from fedfibos.model import model_of
+from fedfibos.models import build
+from fedfibos.params import layout_of, params_of
+from fedfibos.submodel import Slice
+from zoo import NUM_CLASSES, ZOO, LSTMClassifier, images, lstm_axes, tokens, zoo
+
+
+def windows(axes: Axes, ratio: float, start: int = 0) -> dict[str, Tensor]:
+    """The first ⌈ratio · C⌉ channels of every axis, counted from ``start``, wrapping around."""
+    return {axis: (torch.arange(width) + start) % axes.sizes[axis] for axis, width in axes.widths(ratio).items()}
+
+
+def index(module: nn.Module, example: Tensor, **channels: list[int]) -> list[int]:
+    axes = derive_axes(module, example)
+    kept = {axis: torch.tensor(values) for axis, values in channels.items()}
+    return axes.index(layout_of(module), kept)[0].tolist()
+
+
+# Index sets by hand
+
+
+def test_two_linear_layers():
+    """Layout: 0.weight (3, 2) at 0..5, 0.bias at 6..8, 2.weight (2, 3) at 9..14, 2.bias at 15, 16.
+
+    Hidden channels 2 and 0, in that order: rows 2 and 0 of the first layer, columns 2 and 0 of the second.
+    """
+    module = nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 2))
+    axes = derive_axes(module, torch.zeros(1, 2))
+    assert axes.sizes == {"0": 3}
+    kept, small = axes.index(layout_of(module), {"0": torch.tensor([2, 0])})
+    assert kept.tolist() == [4, 5, 0, 1, 8, 6, 11, 9, 14, 12, 15, 16]
+    assert small.shapes == ((2, 2), (2,), (2, 2), (2,))
+    assert small.names == layout_of(module).names
+
+
+def test_flatten_before_a_linear_layer():
+    """Channel 1 of 2, on two positions, is columns 2 and 3 of the linear layer.
+
+    Layout: 0.weight (2, 1, 1, 1) at 0, 1; 0.bias at 2, 3; 2.weight (2, 4) at 4..11; 2.bias at 12, 13.
+    """
+    module = nn.Sequential(nn.Conv2d(1, 2, 1), nn.Flatten(), nn.Linear(4, 2))
+    assert index(module, torch.zeros(1, 1, 1, 2), **{"0": [1]}) == [1, 3, 6, 7, 10, 11, 12, 13]
+
+
+def test_kernels_and_normalisation_come_with_their_channel():
+    """Layout: 0.weight (2, 1, 1, 2) at 0..3, 0.bias at 4, 5, 3.weight (1, 2) at 6, 7, 3.bias at 8, then the norm's.
+
+    The norm's weight is at 9, 10 and its bias at 11, 12, behind the maskable tensors.
+    """
+    module = nn.Sequential(nn.Conv2d(1, 2, (1, 2)), nn.BatchNorm2d(2), nn.Flatten(), nn.Linear(2, 1))
+    assert index(module, torch.zeros(2, 1, 1, 2), **{"0": [1]}) == [2, 3, 5, 7, 8, 10, 12]
+
+
+def test_attention_heads_keep_the_same_positions_within_each_head():
+    """4 positions in 2 heads of 2: channel 1 is positions 1 and 3, in each of query, key and value."""
+
+    class Attention(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.embed = nn.Linear(3, 4, bias=False)
+            self.attention = nn.MultiheadAttention(4, 2, bias=False, batch_first=True)
+            self.classifier = nn.Linear(4, 2, bias=False)
+
+        def forward(self, x: Tensor) -> Tensor:
+            x = self.embed(x)
+            return self.classifier(self.attention(x, x, x)[0].mean(dim=1))
+
+    module = Attention()
+    axes = derive_axes(module, torch.randn(2, 3, 3))
+    assert axes.sizes == {"embed": 2}
+    layout = layout_of(module)
+    held = torch.zeros(layout.size, dtype=torch.bool)
+    held[axes.index(layout, {"embed": torch.tensor([1])})[0]] = True
+    tensors = dict(zip(layout.names, layout.views(held), strict=True))
+    stream = torch.tensor([False, True, False, True])
+    assert torch.equal(tensors["embed.weight"], stream[:, None].expand(4, 3))
+    assert torch.equal(tensors["attention.in_proj_weight"], torch.outer(stream.repeat(3), stream))
+    assert torch.equal(tensors["attention.out_proj.weight"], torch.outer(stream, stream))
+    assert torch.equal(tensors["classifier.weight"], stream.expand(2, 4))
+
+
+def test_concatenation_has_one_axis_a_branch():
+    axes = zoo("concat").axes()
+    assert axes.dims["norm.weight"] == ((Part("left"), Part("right")),)
+    assert axes.dims["hidden.weight"] == ((Part("hidden"),), (Part("left", after=4), Part("right", after=4)))
+    kept = axes.positions(axes.dims["norm.weight"][0], {"left": torch.tensor([5]), "right": torch.tensor([9, 0])})
+    assert kept.tolist() == [5, 15, 6]
+
+
+def test_grouped_convolutions_lose_whole_groups():
+    """12 channels, each turned into 2, then 4 groups of 6 into 4: four blocks of 3, 6 and 4 channels."""
+    example = zoo("depthwise")
+    axes = example.axes()
+    assert axes.sizes == {"stem": 8, "pointwise": 4}
+    assert axes.dims["depthwise.weight"][0] == (Part("stem"),)
+    assert axes.dims["pointwise.weight"][0] == (Part("pointwise", after=3),)
+    assert axes.dims["multiplied.weight"][:2] == ((Part("pointwise", after=6),), (Part(None, after=1),))
+    assert axes.dims["grouped.weight"][:2] == ((Part("pointwise", after=4),), (Part(None, after=6),))
+    small = resized(example.module, axes, {"stem": 3, "pointwise": 1})
+    assert [small.depthwise.groups, small.multiplied.groups, small.grouped.groups] == [3, 3, 1]
+
+
+def test_residual_sums_and_shared_layers_tie_channels():
+    assert zoo("shared").axes().dims["shared.weight"] == ((Part("first"),), (Part("first"),))
+    axes = zoo("resnet8_batch").axes()
+    assert axes.dims["conv1.weight"][0] == axes.dims["blocks.0.conv2.weight"][0] == (Part("conv1"),)
+    assert axes.dims["blocks.1.conv2.weight"][0] == axes.dims["blocks.1.shortcut.0.weight"][0]
+
+
+def test_tied_tensors_stay_tied():
+    class Tied(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.embed = nn.Embedding(9, 4)
+            self.classifier = nn.Linear(4, 9, bias=False)
+            self.classifier.weight = self.embed.weight
+
+        def forward(self, ids: Tensor) -> Tensor:
+            return self.classifier(self.embed(ids).mean(dim=1))
+
+    module = Tied()
+    axes = derive_axes(module, tokens(length=3) % 9)
+    assert axes.dims == {"embed.weight": ((Part(None, after=9),), (Part("embed"),))}
+    small = resized(module, axes, {"embed": 3})
+    assert small.classifier.weight is small.embed.weight
+    assert tuple(small.embed.weight.shape) == (9, 3)
+
+
+# Properties over the zoo
+
+
+@pytest.fixture(scope="module", params=[name for name in ZOO])
+def case(request):
+    example = zoo(request.param)
+    return example, example.axes(), layout_of(example.module)
+
+
+@given(data=st.data())
+@settings(max_examples=15, deadline=None)
+def test_index_is_a_set_of_coordinates_and_gather_inverts_scatter(case, data):
+    _, axes, layout = case
+    channels = {}
+    for axis, size in axes.sizes.items():
+        order = data.draw(st.permutations(range(size)), label=axis)
+        channels[axis] = torch.tensor(order[: data.draw(st.integers(1, size))])
+    submodel = axes.slice(layout, channels)
+    kept = submodel.index
+    assert kept.numel() == submodel.layout.size == kept.unique().numel()
+    assert 0 <= int(kept.min()) <= int(kept.max()) < layout.size
+    local = torch.randn(kept.numel(), generator=torch.Generator().manual_seed(0))
+    total = torch.zeros(layout.size)
+    submodel.add_to(total, local, 1.0)
+    assert torch.equal(submodel.gather(total), local)
+    assert int((total != 0).sum()) == kept.numel()
+    num_maskable = submodel.layout.num_maskable
+    assert int((kept < layout.num_maskable).sum()) == num_maskable
+    assert bool((kept[:num_maskable] < layout.num_maskable).all())
+
+
+def test_prefixes_are_nested_and_the_whole_is_everything(case):
+    _, axes, layout = case
+    sets = [set(axes.index(layout, windows(axes, ratio))[0].tolist()) for ratio in (0.1, 0.25, 0.5, 1.0)]
+    assert sets[0] <= sets[1] <= sets[2] <= sets[3]
+    assert sets[3] == set(range(layout.size))
+    assert axes.index(layout, {})[0].tolist() == list(range(layout.size))
+
+
+@pytest.mark.parametrize("ratio", [0.01, 0.5, 0.75])
+def test_the_small_module_runs_forward_and_backward(case, ratio):
+    example, axes, layout = case
+    small = resized(example.module, axes, axes.widths(ratio))
+    assert layout_of(small) == axes.small_layout(layout, axes.widths(ratio))
+    scores = small(example.example_inputs)
+    assert scores.shape == (6, NUM_CLASSES)
+    scores.square().sum().backward()
+    assert all(p.grad is not None and bool(p.grad.isfinite().all()) for p in small.parameters())
+
+
+def test_neither_derivation_nor_resizing_changes_the_module(case):
+    example, axes, _ = case
+    module = copy.deepcopy(example.module).train()
+    before = copy.deepcopy(module.state_dict())
+    if example.table is None:
+        assert derive_axes(module, example.example_inputs) == axes
+    resized(module, axes, axes.widths(0.5))
+    assert module.training
+    assert all(torch.equal(before[name], value) for name, value in module.state_dict().items())
+
+
+def test_inputs_and_class_scores_are_never_sliced(case):
+    example, axes, layout = case
+    shapes = dict(zip(layout.names, axes.small_layout(layout, axes.widths(0.01)).shapes, strict=True))
+    first, last = layout.names[0], next(name for name in layout.names if "classifier" in name and "weight" in name)
+    full_first = dict(zip(layout.names, layout.shapes, strict=True))[first]
+    assert shapes[last][0] == NUM_CLASSES
+    if first != "position":  # an embedding keeps its rows, other first layers their columns
+        kept = 0 if example.name == "lstm" or first.startswith("embed.") else 1
+        assert shapes[first][kept] == full_first[kept]
+
+
+# Sliced against masked
+
+
+def sliced_and_masked(name: str, start: int, training: bool) -> tuple[Tensor, Tensor]:
+    """Scores of the small model, and of the full one with zeros off the slice."""
+    example = zoo(name)
+    axes, layout = example.axes(), layout_of(example.module)
+    generator = torch.Generator().manual_seed(3)
+    module = copy.deepcopy(example.module).train(training)
+    with torch.no_grad():
+        for tensor in (*module.parameters(), *module.buffers()):
+            if tensor.is_floating_point():
+                tensor.add_(0.3 * torch.rand(tensor.shape, generator=generator))
+    submodel = axes.slice(layout, windows(axes, 0.5, start))
+    small = resized(module, axes, dict(submodel.widths))
+    channels = windows(axes, 0.5, start)
+    flat = params_of(module, layout).flat
+    masked = torch.zeros(layout.size)
+    masked[submodel.index] = submodel.gather(flat)
+    buffers = dict(module.named_buffers())
+    with torch.no_grad():
+        full_named, small_named = dict(module.named_parameters()), dict(small.named_parameters())
+        for tensor_name, value in zip(layout.names, layout.views(masked), strict=True):
+            full_named[tensor_name].copy_(value)
+        for tensor_name, value in zip(layout.names, submodel.layout.views(submodel.gather(flat)), strict=True):
+            small_named[tensor_name].copy_(value)
+        for buffer_name, buffer in small.named_buffers():
+            values = buffers[buffer_name]
+            for i, dim in enumerate(axes.dims[buffer_name]):
+                values = values.index_select(i, axes.positions(dim, channels))
+            buffer.copy_(values)
+    return small(example.example_inputs), module(example.example_inputs)
+
+
+EXACT = ["mlp", "cnn_none", "cnn_batch", "cnn_group", "resnet8_batch", "resnet8_group", "depthwise", "concat", "shared"]
+
+
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize("start", [0, 3])
+@pytest.mark.parametrize("name", [*EXACT, "lstm", "third_party_resnet"])
+def test_sliced_equals_masked(name, start, training):
+    """Per-channel norms, and GroupNorm whose groups stay whole: dropping channels and zeroing them is the same."""
+    sliced, masked = sliced_and_masked(name, start, training)
+    assert float(sliced.detach().abs().max()) > 0.01
+    assert torch.allclose(sliced, masked, rtol=1e-4, atol=1e-4 * float(masked.detach().abs().max()))
+
+
+def test_sliced_differs_from_masked_under_layer_norm_and_attention():
+    """LayerNorm averages over the channels that are left, and attention scales by the size of a head."""
+    sliced, masked = sliced_and_masked("transformer", 0, training=False)
+    assert float((sliced - masked).detach().abs().max()) > 0.1
+
+
+def test_sliced_differs_from_masked_under_group_norm_of_few_groups():
+    """Two groups of 8 channels stay two groups, of 4: each normalises over other channels than in the full model."""
+    module = nn.Sequential(nn.Conv2d(1, 16, 3), nn.GroupNorm(2, 16), nn.ReLU(), nn.Flatten(), nn.Linear(576, 3))
+    axes = derive_axes(module, images())
+    assert axes.sizes == {"0": 8}
+    assert axes.dims["1.weight"] == ((Part("0", before=2),),)
+    small = resized(module, axes, {"0": 4})
+    assert (small[1].num_groups, small[1].num_channels) == (2, 8)
+    layout, channels = layout_of(module), {"0": torch.arange(4)}
+    submodel = axes.slice(layout, channels)
+    flat = params_of(module, layout).flat
+    masked = copy.deepcopy(module)
+    zeroed = torch.zeros(layout.size).index_put((submodel.index,), submodel.gather(flat))
+    with torch.no_grad():
+        for name, value in zip(layout.names, layout.views(zeroed), strict=True):
+            masked.get_parameter(name).copy_(value)
+        for name, value in zip(layout.names, submodel.layout.views(submodel.gather(flat)), strict=True):
+            small.get_parameter(name).copy_(value)
+    assert float((small(images()) - masked(images())).detach().abs().max()) > 0.05
+
+
+@pytest.mark.parametrize("groups", [8, 4, 2, 1])
+def test_group_norm_keeps_the_size_of_many_groups_and_the_number_of_few(groups):
+    module = nn.Sequential(nn.Conv2d(1, 16, 3), nn.GroupNorm(groups, 16, affine=False), nn.Flatten(), nn.Linear(576, 3))
+    axes = derive_axes(module, images())
+    expected = {8: (8, Part("0", after=2)), 4: (4, Part("0", after=4)), 2: (8, Part("0", 2)), 1: (16, Part("0"))}
+    size, part = expected[groups]
+    assert axes.sizes == {"0": size}
+    assert axes.features == {"1": (part,)}
+    small = resized(module, axes, axes.widths(0.5))
+    assert (small[1].num_groups, small[1].num_channels) == ({8: 4, 4: 2, 2: 2, 1: 1}[groups], 8)
+    assert small(images()).shape == (6, 3)
+
+
+# Widths and budgets
+
+
+@pytest.fixture(scope="module")
+def resnet18():
+    module = build("resnet18", 10, (3, 32, 32), norm="batch")
+    return model_of(module, example=torch.zeros(1, 3, 32, 32))
+
+
+@pytest.mark.parametrize(
+    ("num_classes", "ratio", "expected"),
+    [
+        (10, 1.0, 11_173_962),
+        (10, 0.5, 2_797_610),
+        (10, 0.25, 701_466),
+        (10, 0.125, 176_402),
+        (10, 0.0625, 44_622),
+        (100, 1.0, 11_220_132),
+        (100, 0.5, 2_820_740),
+        (100, 0.25, 713_076),
+        (100, 0.125, 182_252),
+        (100, 0.0625, 47_592),
+    ],
+)
+def test_resnet18_sizes_by_width(resnet18, num_classes, ratio, expected):
+    """HeteroFL's widths: exact parameter counts, worked out outside this project."""
+    axes = resnet18.axes
+    layout = layout_of(build("resnet18", num_classes, (3, 32, 32), norm="batch"))
+    head = Axes(axes.sizes, {**axes.dims, "classifier.bias": ((Part(None, after=num_classes),),)})
+    head.dims["classifier.weight"] = ((Part(None, after=num_classes),), axes.dims["classifier.weight"][1])
+    assert head.small_layout(layout, head.widths(ratio)).size == expected
+
+
+def test_resnet18_index_sets_take_under_50_milliseconds(resnet18):
+    seconds = []
+    for start in range(5):
+        channels = windows(resnet18.axes, 0.7, start)
+        begin = time.thread_time()  # of this thread alone: the machine may be busy
+        submodel = resnet18.axes.slice(resnet18.layout, channels)
+        seconds.append(time.thread_time() - begin)
+    assert submodel.num_held > 5_000_000
+    assert min(seconds) < 0.05
+
+
+@pytest.mark.parametrize(("capacity", "expected"), [(0.5, 0.705), (0.25, 0.498), (0.125, 0.352), (0.0625, 0.248)])
+def test_width_for_a_parameter_budget_of_resnet18(resnet18, capacity, expected):
+    """About the square root of the capacity; the share comes within 2 % of the budget and never above."""
+    width = width_for_budget(resnet18.axes, resnet18.layout, capacity)
+    assert width == pytest.approx(expected, abs=5e-4)
+    small = resnet18.axes.small_layout(resnet18.layout, resnet18.axes.widths(width))
+    assert 0.98 * capacity < small.num_maskable / resnet18.layout.num_maskable <= capacity
+
+
+@given(capacity=st.floats(0.2, 1.0))
+@settings(max_examples=40, deadline=None)
+def test_width_for_budget_is_the_largest_that_fits(capacity):
+    module = nn.Sequential(nn.Linear(3, 7), nn.ReLU(), nn.Linear(7, 5), nn.ReLU(), nn.Linear(5, 2))
+    layout = layout_of(module)
+    axes = axes_table(
+        module,
+        {"a": 7, "b": 5},
+        {"0.weight": ("a", None), "0.bias": ("a",), "2.weight": ("b", "a"), "2.bias": ("b",), "4.weight": (None, "b")},
+    )
+
+    def share(width: float) -> float:
+        return axes.small_layout(layout, axes.widths(width)).num_maskable / layout.num_maskable
+
+    width = width_for_budget(axes, layout, capacity)
+    assert share(width) <= capacity + 1 / layout.num_maskable  # the budget is a ceiling
+    wider = [k / 1000 for k in range(1, 1001) if k / 1000 > width + 1e-9]
+    assert all(share(w) > capacity for w in wider)
+
+
+def test_width_for_budget_refuses_less_than_one_channel_an_axis(resnet18):
+    message = r"capacity 1e-06 allows 12 parameters, the narrowest slice of the model has \d+"
+    with pytest.raises(ValueError, match=message):
+        width_for_budget(resnet18.axes, resnet18.layout, 1e-6)
+
+
+def test_prefix_slice_is_the_first_channels_of_every_axis(resnet18):
+    submodel = prefix_slice(resnet18, 0.25)
+    assert isinstance(submodel, Slice)
+    assert dict(submodel.widths)["conv1"] == 32
+    assert submodel.index[: 32 * 27].tolist() == list(range(32 * 27))
+    with pytest.raises(ValueError, match="needs an example batch or a table of axes"):
+        prefix_slice(model_of(nn.Linear(2, 2)), 0.5)
+
+
+def test_widths_round_up():
+    axes = Axes({"a": 10, "b": 3}, {})
+    assert axes.widths(0.3) == {"a": 3, "b": 1}
+    assert axes.widths(0.01) == {"a": 1, "b": 1}
+    for ratio in (0.0, 1.5):
+        with pytest.raises(ValueError, match=r"width must be in \(0, 1\]"):
+            axes.widths(ratio)
+
+
+# What is refused
+
+
+def test_an_lstm_is_refused_by_name_and_its_table_accepted():
+    module = LSTMClassifier()
+    with pytest.raises(ValueError, match=r"axes of 'lstm': it is an LSTM; pass a hand-written table"):
+        derive_axes(module, tokens())
+    check_axes(module, lstm_axes(module), tokens())
+
+
+def test_a_wrong_table_is_caught_by_permuting_channels():
+    """Forgetting the recurrent columns, or the bias, is no axis."""
+    module = LSTMClassifier()
+    good = lstm_axes(module)
+    whole = (Part(None, after=12),)
+    bad = Axes(good.sizes, {**good.dims, "lstm.weight_hh_l0": (good.dims["lstm.weight_hh_l0"][0], whole)})
+    with pytest.raises(ValueError, match="'hidden' is not an axis: permuting its channels changes the scores"):
+        check_axes(module, bad, tokens())
+
+
+class Reshapes(nn.Module):
+    """Views its features in a size that it knows by heart."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Linear(64, 12)
+        self.classifier = nn.Linear(12, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.classifier(self.first(x.flatten(1)).relu().view(-1, 12))
+
+
+class AddsInput(nn.Module):
+    """Adds the model's input to learned channels."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Conv2d(4, 4, 1)
+        self.classifier = nn.Linear(4, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.classifier((x + self.first(x)).mean(dim=(2, 3)))
+
+
+class Interleaves(nn.Module):
+    """A gated unit: the second half of the channels scales the first."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Linear(64, 12)
+        self.classifier = nn.Linear(6, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        value, gate = self.first(x.flatten(1)).chunk(2, dim=1)
+        return self.classifier(value * gate.sigmoid())
+
+
+@pytest.mark.parametrize(
+    ("module", "example", "message"),
+    [
+        (Reshapes(), images(), r"the model can't run at half its width \(.*\); pass a hand-written table"),
+        (AddsInput(), images(channels=4), "'first' is not an axis: permuting its channels changes the scores; pass"),
+        (
+            Interleaves(),
+            images(),
+            r"can't derive the channel axes of '(first|classifier)': .*; pass a hand-written table",
+        ),
+        (nn.Linear(3, 2), images(), r"can't derive the channel axes of 'the model': tracing failed \(RuntimeError: "),
+    ],
+)
+def test_what_cannot_be_derived_is_refused_in_one_line(module, example, message):
+    with pytest.raises(ValueError, match=message) as error:
+        derive_axes(module, example)
+    assert "\n" not in str(error.value)
+
+
+def test_a_depthwise_convolution_of_the_input_is_not_sliced():
+    module = nn.Sequential(nn.Conv2d(3, 3, 3, groups=3), nn.Conv2d(3, 8, 1), nn.Flatten(), nn.Linear(288, 2))
+    axes = derive_axes(module, images(channels=3))
+    assert axes.sizes == {"1": 8}
+
+
+@pytest.mark.parametrize(
+    ("channels", "message"),
+    [
+        ({"hiden": [0]}, "unknown axis 'hiden'; did you mean 'hidden'?"),
+        ({"hidden": [0, 0]}, "channels of axis 'hidden' must not repeat, got [0, 0]"),
+        ({"hidden": [12]}, "channels of axis 'hidden' must be in [0, 12), got [12]"),
+        ({"hidden": [-1]}, "channels of axis 'hidden' must be in [0, 12), got [-1]"),
+    ],
+)
+def test_bad_channels(channels, message):
+    module = LSTMClassifier()
+    kept = {axis: torch.tensor(values) for axis, values in channels.items()}
+    with pytest.raises(ValueError) as error:  # noqa: PT011  the whole message is compared
+        lstm_axes(module).index(layout_of(module), kept)
+    assert str(error.value) == message
+
+
+def test_no_channels_at_all():
+    module = LSTMClassifier()
+    with pytest.raises(ValueError, match="channels of axis 'hidden' must be 1 to 12 int64 numbers"):
+        lstm_axes(module).index(layout_of(module), {"hidden": torch.zeros(0, dtype=torch.int64)})
+
+
+@pytest.mark.parametrize(
+    ("dims", "message"),
+    [
+        ({"wieght": (None, "in")}, "the model has no tensor 'wieght'; did you mean 'weight'?"),
+        ({"weight": ("in",)}, "tensor 'weight' of shape (2, 4) needs 2 entries, got ('in',)"),
+        ({"weight": (None, "inn")}, "unknown axis 'inn' of tensor 'weight'; did you mean 'in'?"),
+        ({"weight": ("in", None)}, "the parts of tensor 'weight' add up to shape (4, 4), it is (2, 4)"),
+    ],
+)
+def test_bad_tables(dims, message):
+    with pytest.raises(ValueError) as error:  # noqa: PT011  the whole message is compared
+        axes_table(nn.Linear(4, 2), {"in": 4}, dims)
+    assert str(error.value) == message
