@@ -1,0 +1,130 @@
+"""What the methods that cut whole channels share: a client's width, HeteroFL's scaler and its classifier rows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from fedfibos.axes import width_for_budget
+from fedfibos.local import Constrain, local_training
+from fedfibos.model import Model
+from fedfibos.params import Layout, Params
+from fedfibos.submodel import Slice, Submodel, check_capacity, full
+from fedfibos.types import Client, Upload
+
+CapacityBasis = Literal["parameters", "width"]
+"""What a capacity is a fraction of: the maskable ``parameters`` or the channels of every axis (``width``)."""
+
+
+def width_of(model: Model, capacity: float, basis: CapacityBasis) -> float:
+    """The width, in (0, 1], that a capacity affords: itself, or the largest within the parameter budget."""
+    if basis == "width":
+        check_capacity(capacity)
+        return capacity
+    return width_for_budget(model.axes, model.layout, capacity)
+
+
+def slice_of(model: Model, channels: Mapping[str, Tensor]) -> Submodel:
+    """The submodel that keeps those channels of every axis; the whole model where none is cut."""
+    if all(channels[axis].numel() == size for axis, size in model.axes.sizes.items()):
+        return full(model.layout)
+    kept = model.axes.slice(model.layout, channels)
+    return replace(kept, index=kept.index.to(model.device))
+
+
+def train_slice(
+    model: Model, params: Params, submodel: Submodel, client: Client, *, width: float, scaler: bool
+) -> Upload:
+    """Local training of a slice as HeteroFL does it (its section 3).
+
+    The scaler divides the outputs of every layer whose output channels are cut by the width, in training only, as
+    dropout does. With masked labels the classifier's rows of absent classes count as not held.
+
+    Args:
+        model: Architecture, layout and axes.
+        params: The global parameters.
+        submodel: The client's slice, or the whole model.
+        client: Its data and settings.
+        width: Share of the channels that it holds, in (0, 1].
+        scaler: Whether to scale.
+    """
+    constrain = None
+    if scaler and isinstance(submodel, Slice):
+        constrain = _scaled_by(1 / width, _has_cut_outputs(model), submodel.layout, model.device)
+    upload = local_training(model, params, submodel, client, constrain=constrain)
+    if client.local.absent_labels == "keep" or client.data is None:
+        return upload
+    layout = submodel.layout if isinstance(submodel, Slice) else model.layout
+    held = _without_absent_classes(model, layout, client.data.labels).to(model.device)
+    return replace(upload, delta=torch.where(held, upload.delta, 0.0), held=held)
+
+
+def input_dims(model: Model) -> dict[str, frozenset[int]]:
+    """Name of a parameter -> its dimensions that meet a layer's inputs; the others give its outputs.
+
+    Follows from the kind of layer: the first dimension of a convolution, linear, recurrent or attention weight is its
+    output (the second, if it is transposed), an embedding's vectors are outputs, and so is every vector. Of a parameter
+    that a module defines by itself the first dimension that can be cut is the output.
+    """
+    roles = {}
+    for name, shape in zip(model.layout.names, model.layout.shapes, strict=True):
+        layer = model.module.get_submodule(name.rpartition(".")[0])
+        dims = range(len(shape))
+        if isinstance(layer, nn.modules.conv._ConvNd) and layer.transposed:
+            inputs = {d for d in dims if d != 1} if len(shape) > 1 else set()
+        elif isinstance(layer, (nn.modules.conv._ConvNd, nn.Linear, nn.RNNBase, nn.MultiheadAttention)):
+            inputs = set(dims[1:])
+        elif isinstance(layer, nn.Embedding):
+            inputs = {0}
+        else:
+            inputs = {d for d in dims if d in _cut_dims(model, name)[1:]}
+        roles[name] = frozenset(inputs)
+    return roles
+
+
+def _cut_dims(model: Model, name: str) -> list[int]:
+    """The dimensions of a parameter that slicing can make smaller."""
+    dims = model.axes.dims[name]
+    return [i for i, dim in enumerate(dims) if any(part.axis is not None for part in dim)]
+
+
+def _has_cut_outputs(model: Model) -> list[bool]:
+    """Which parameters, in layout order, are scaled: the maskable ones whose outputs are cut, hence no classifier."""
+    inputs, count = input_dims(model), model.layout.num_maskable_tensors
+    return [
+        i < count and any(dim not in inputs[name] for dim in _cut_dims(model, name))
+        for i, name in enumerate(model.layout.names)
+    ]
+
+
+def _scaled_by(factor: float, scaled: list[bool], layout: Layout, device: torch.device) -> Constrain:
+    """The scaler: a layer's output is linear in its weights and bias, so scaling these is scaling that."""
+    scale = torch.ones(layout.size, device=device)
+    for view, is_scaled in zip(layout.views(scale), scaled, strict=True):
+        if is_scaled:
+            view.fill_(factor)
+
+    def constrain(values: Tensor) -> tuple[Tensor, Tensor]:
+        return values * scale, scale
+
+    return constrain
+
+
+def _without_absent_classes(model: Model, layout: Layout, labels: Tensor) -> Tensor:
+    """bool, shape ``(layout.size,)``: False on the classifier's entries of classes without an example."""
+    if not model.axes.classes:
+        raise ValueError(
+            "absent_labels = 'mask' needs the classifier's class rows, got a table of axes without classes"
+        )
+    held = torch.ones(layout.size, dtype=torch.bool)
+    present = labels.unique().cpu()
+    for name, view in zip(layout.names, layout.views(held), strict=True):
+        if (dim := model.axes.classes.get(name)) is not None:
+            absent = torch.ones(view.shape[dim], dtype=torch.bool)
+            absent[present] = False
+            view.index_fill_(dim, absent.nonzero().squeeze(1), False)
+    return held
