@@ -1,0 +1,162 @@
+"""The command line: ``fedfibos run``, ``methods`` and ``data``.
+
+Exit codes: 0 done; 1 the run failed; 2 wrong usage or a wrong experiment; 130 interrupted. Errors are one line on
+standard error. What needs torch is imported by the command that needs it, so ``--help`` answers at once.
+"""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Sequence
+from enum import StrEnum
+from importlib.metadata import version
+from pathlib import Path
+from typing import Annotated, Any
+
+import click
+import typer
+from rich.console import Console
+
+app = typer.Typer(
+    help="Federated learning across clients of unequal capacity.",
+    add_completion=False,
+    no_args_is_help=False,
+    pretty_exceptions_enable=False,
+)
+
+FAILED, WRONG_USAGE, INTERRUPTED = 1, 2, 130
+
+
+class Device(StrEnum):
+    """Where clients train."""
+
+    cpu = "cpu"
+    cuda = "cuda"
+
+
+DataDir = Annotated[
+    Path | None,
+    typer.Option("--data-dir", help="Folder of the data sets; default: the environment variable FEDFIBOS_DATA."),
+]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command line and return its exit code."""
+    try:
+        code = app(args=None if arguments is None else list(arguments), prog_name="fedfibos", standalone_mode=False)
+    except click.ClickException as error:
+        return _fail(error.format_message(), error.exit_code)
+    except (click.Abort, KeyboardInterrupt):
+        return _fail("interrupted", INTERRUPTED)
+    return int(code or 0)
+
+
+def _fail(message: str, code: int) -> int:
+    """One line on standard error."""
+    print("fedfibos: " + " ".join(message.split()), file=sys.stderr)
+    return code
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        print(f"fedfibos {version('fedfibos')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    show_version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    pass
+
+
+def _folder(value: Path | None) -> Path | None:
+    """Refuse ``--out --resume``, which would make a folder named ``--resume``."""
+    if value is not None and str(value).startswith("-"):
+        raise typer.BadParameter(f"a folder is wanted, got {str(value)!r}")
+    return value
+
+
+@app.command()
+def run(
+    experiment: Annotated[Path, typer.Argument(help="Experiment file (TOML), or a run directory.")],
+    overrides: Annotated[list[str] | None, typer.Argument(help="section.key=value ...")] = None,
+    out: Annotated[Path | None, typer.Option(callback=_folder, help="Run directory to write.")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --out.")] = False,
+    workers: Annotated[int | None, typer.Option(min=1, help="Processes; default: one a processor.")] = None,
+    device: Annotated[Device, typer.Option(help="Where clients train.")] = Device.cpu,
+    data_dir: DataDir = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Print the settings, and parameters and bytes of each capacity; no run.")
+    ] = False,
+) -> int:
+    """Run an experiment, or go on with an interrupted one."""
+    from fedfibos.experiment import ExperimentError, load_experiment
+    from fedfibos.record import RecordError
+    from fedfibos.round import NoUploadError
+
+    if out is None and not dry_run:
+        return _fail("a run needs --out DIR, the run directory to write", WRONG_USAGE)
+    try:
+        settings = load_experiment(experiment, overrides or ())
+        if out is None or dry_run:
+            from fedfibos.cli.dry_run import show_plan
+
+            show_plan(settings, data_dir, Console(), lambda text: print(f"warning: {text}", file=sys.stderr))
+            return 0
+        _check_device(device)
+        again = ["fedfibos", "run", str(experiment), *(overrides or ()), "--out", str(out), "--resume"]
+        again += ["--data-dir", str(data_dir)] if data_dir is not None else []
+        again += ["--device", device.value] if device is not Device.cpu else []
+        return _simulate(settings, out, again, resume=resume, workers=workers, device=device.value, data_dir=data_dir)
+    except ExperimentError as error:
+        return _fail(str(error), WRONG_USAGE)
+    except (RecordError, NoUploadError, ValueError, OSError) as error:
+        return _fail(str(error), FAILED)
+
+
+def _simulate(settings: Any, out: Path, again: Sequence[str], **options: Any) -> int:
+    """Run the engine, show its progress and results; Ctrl-C says how to resume (``again``)."""
+    from fedfibos.cli.results import show_results
+    from fedfibos.progress import progress_on
+    from fedfibos.simulate import Interrupted, simulate
+
+    console = Console()
+    progress = progress_on(console)
+    progress.start(settings)
+    final = None
+    try:
+        final = simulate(settings, out, on_round=progress.round, on_warning=progress.warn, **options)
+    except Interrupted as stop:
+        progress.finish(None)
+        return _fail(f"{stop}; go on with: {shlex.join(again)}", INTERRUPTED)
+    finally:
+        progress.finish(final)
+    show_results(final, out, console)
+    return 0
+
+
+def _check_device(device: Device) -> None:
+    import torch
+
+    if device is Device.cuda and not torch.cuda.is_available():
+        raise typer.BadParameter("cuda was asked for, but torch sees no CUDA device", param_hint="--device")
+
+
+@app.command()
+def methods() -> None:
+    """List the methods: what each selects, its presets and its paper."""
+    from fedfibos.cli.methods import show_methods
+
+    show_methods(Console())
+
+
+@app.command()
+def data(data_dir: DataDir = None) -> None:
+    """List the data sets: where each was found, or which file to put where."""
+    from fedfibos.cli.datasets import show_data
+
+    show_data(data_dir, Console())

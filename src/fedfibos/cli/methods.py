@@ -1,0 +1,81 @@
+"""``fedfibos methods``: the table of methods, read off the methods themselves."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import sys
+from dataclasses import dataclass
+
+import torch
+from rich.console import Console
+from rich.table import Table
+from torch import nn
+
+from fedfibos.local import LocalTraining
+from fedfibos.methods import METHODS, PRESETS
+from fedfibos.model import model_of
+from fedfibos.submodel import Slice
+from fedfibos.types import Client, Method
+
+
+@dataclass(frozen=True)
+class Summary:
+    """One line of the table.
+
+    Attributes:
+        name: Key of ``METHODS``.
+        selects: What a client holds: the first sentence of the method's module.
+        granularity: ``scalars``, ``channels``, or ``whole model``.
+        presets: Names of its presets.
+        paper: First entry of the module's references.
+    """
+
+    name: str
+    selects: str
+    granularity: str
+    presets: tuple[str, ...]
+    paper: str
+
+
+def summary(name: str) -> Summary:
+    """A method's line, from the docstring of its module and from what it extracts of a small model."""
+    cls = METHODS[name]
+    text = inspect.getdoc(sys.modules[cls.__module__]) or ""
+    return Summary(
+        name,
+        text.partition("\n\n")[0].partition(": ")[2].replace("\n", " ").rstrip("."),
+        granularity(cls()),
+        tuple(PRESETS[name]),
+        _first_reference(text),
+    )
+
+
+def granularity(method: Method) -> str:
+    """What a client of capacity one half holds pieces of."""
+    with torch.random.fork_rng(devices=[]):
+        module = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
+    model = model_of(module, example=torch.zeros(2, 4))
+    params = model.initial_params()
+    client = Client(id=0, capacity=0.5, round=0, seed=0, local=LocalTraining())
+    submodel = method.extract(model, method.init(params), params, client)
+    if submodel.num_held == model.layout.size:
+        return "whole model"
+    return "channels" if isinstance(submodel, Slice) else "scalars"
+
+
+def _first_reference(text: str) -> str:
+    """The first paragraph under ``References:``, in one line."""
+    found = re.search(r"^References:\n((?:[ \t]+\S.*\n?)+)", text, re.MULTILINE)
+    return " ".join(found.group(1).split()) if found else ""
+
+
+def show_methods(console: Console) -> None:
+    """Print the table."""
+    table = Table(show_lines=True)
+    for column in ("method", "granularity", "presets"):
+        table.add_column(column, no_wrap=True)
+    table.add_column("what a client holds; paper", overflow="fold")
+    for row in map(summary, METHODS):
+        table.add_row(row.name, row.granularity, "\n".join(row.presets) or "–", f"{row.selects}\n\n{row.paper}")
+    console.print(table)

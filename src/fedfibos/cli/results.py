@@ -1,0 +1,42 @@
+"""The table at the end of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.filesize import decimal
+from rich.table import Table
+
+from fedfibos.progress import duration, percent
+
+
+def show_results(final: Mapping[str, Any], out: Path, console: Console) -> None:
+    """Print the accuracies of ``final.json``, the totals and where the run directory is."""
+    table = Table(title=f"{final['method']}, seed {final['seed']}, {final['rounds']} rounds")
+    table.add_column("accuracy", no_wrap=True)
+    for column in ("last", "mean of last 20", "best"):
+        table.add_column(column, justify="right", no_wrap=True)
+    whole, local = final["global_accuracy"], final["local_accuracy"]
+    submodels = whole["submodels"]
+    _add(table, "global, full model", whole["full"])
+    _add(table, "global, submodels: mean", submodels["mean"])
+    for capacity in [key for key in submodels if key != "mean"]:
+        _add(table, f"  capacity {capacity}", submodels[capacity])
+    _add(table, "local: mean over clients", local["mean"])
+    for capacity, curve in local["by_capacity"].items():
+        _add(table, f"  capacity {capacity}", curve)
+    console.print(table)
+    rejected = f", {final['rejected']} uploads rejected" if final["rejected"] else ""
+    traffic = final["bytes"]
+    for line in (
+        f"{decimal(traffic['down'])} down, {decimal(traffic['up'])} up, {duration(final['seconds'])}{rejected}",
+        f"run directory: {out}",
+    ):
+        console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+
+def _add(table: Table, name: str, curve: Mapping[str, float | None]) -> None:
+    table.add_row(name, *(percent(curve[key]) for key in ("last", "last20", "best")))

@@ -1,0 +1,170 @@
+"""What a run shows while it goes on: a live bar on a terminal, one line an evaluation elsewhere."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from rich.console import Console
+from rich.filesize import decimal
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from fedfibos.experiment import Experiment
+
+
+class RunProgress(Protocol):
+    """What a run reports to."""
+
+    def start(self, experiment: Experiment) -> None:
+        """The run begins, or goes on."""
+
+    def round(self, record: Mapping[str, Any]) -> None:
+        """A round is finished; ``record`` is its line of ``rounds.jsonl``."""
+
+    def warn(self, text: str) -> None:
+        """Something to know, in one line."""
+
+    def finish(self, final: Mapping[str, Any] | None) -> None:
+        """The run is over; ``final`` is None where it did not end by itself."""
+
+
+def progress_on(console: Console) -> RunProgress:
+    """A live bar where the console is a terminal, plain lines otherwise."""
+    return LiveProgress(console) if console.is_terminal else PlainProgress(console)
+
+
+class Tally:
+    """What has been seen of a run so far, as text."""
+
+    def __init__(self) -> None:
+        self.down = self.up = self.rejected = 0
+        self.evaluation: Mapping[str, Any] | None = None
+
+    def add(self, record: Mapping[str, Any]) -> None:
+        """Count a round."""
+        self.down += record["bytes"]["down"]
+        self.up += record["bytes"]["up"]
+        self.rejected += len(record["rejected"])
+        self.evaluation = record.get("evaluation", self.evaluation)
+
+    def accuracies(self) -> str:
+        """Of the last evaluation."""
+        if self.evaluation is None:
+            return "not evaluated yet"
+        accuracies = self.evaluation["global"]
+        return (
+            f"global {percent(accuracies['full'])} (submodels {percent(accuracies['submodels']['mean'])})  "
+            f"local {percent(self.evaluation['local']['mean'])}"
+        )
+
+    def traffic(self) -> str:
+        """Bytes so far, and rejected uploads if there are any."""
+        rejected = f"  {self.rejected} rejected" if self.rejected else ""
+        return f"down {decimal(self.down)}  up {decimal(self.up)}{rejected}"
+
+
+class PlainProgress:
+    """One line an evaluation."""
+
+    def __init__(self, console: Console) -> None:
+        self.console = console
+        self.tally = Tally()
+        self.rounds = 0
+        self.began: tuple[float, int] | None = None  # time and number of the first round seen
+
+    def start(self, experiment: Experiment) -> None:
+        """See :class:`RunProgress`."""
+        self.rounds = experiment.federation.rounds
+        self._print(f"{experiment.method.name} on {experiment.data.name}: {title(experiment)}")
+
+    def round(self, record: Mapping[str, Any]) -> None:
+        """See :class:`RunProgress`."""
+        self.tally.add(record)
+        now, number = time.monotonic(), record["round"]
+        began, first = self.began = self.began or (now, number)
+        if "evaluation" not in record:
+            return
+        left = ""
+        if first < number < self.rounds:
+            left = f"  {duration((now - began) / (number - first) * (self.rounds - number))} left"
+        self._print(
+            f"round {number}/{self.rounds}  loss {record['loss']:.3f}  {self.tally.accuracies()}  "
+            f"{self.tally.traffic()}{left}"
+        )
+
+    def warn(self, text: str) -> None:
+        """See :class:`RunProgress`."""
+        self._print(f"warning: {text}")
+
+    def finish(self, final: Mapping[str, Any] | None) -> None:
+        """See :class:`RunProgress`."""
+
+    def _print(self, line: str) -> None:
+        self.console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+
+class LiveProgress:
+    """A bar with the last round's loss, the last evaluation's accuracies, bytes and time left."""
+
+    def __init__(self, console: Console) -> None:
+        self.tally = Tally()
+        self.bar = Progress(
+            TextColumn("[bold]{task.description}"),
+            BarColumn(bar_width=None),
+            MofNCompleteColumn(),
+            TimeRemainingColumn(),
+            TextColumn("{task.fields[state]}", markup=False),
+            console=console,
+            speed_estimate_period=120.0,
+        )
+        self.task = self.bar.add_task("", start=False, total=None, state="loading")
+
+    def start(self, experiment: Experiment) -> None:
+        """See :class:`RunProgress`."""
+        total = experiment.federation.rounds
+        self.bar.update(self.task, description=experiment.method.name, total=total)
+        self.bar.start()
+        self._print(f"{experiment.method.name} on {experiment.data.name}: {title(experiment)}")
+
+    def round(self, record: Mapping[str, Any]) -> None:
+        """See :class:`RunProgress`."""
+        self.tally.add(record)
+        state = f"loss {record['loss']:.3f}  {self.tally.accuracies()}  {self.tally.traffic()}"
+        if not self.bar.tasks[0].started:  # the first round here: after a resumption not round 1
+            self.bar.reset(self.task, completed=record["round"] - 1, state=state)
+        self.bar.update(self.task, completed=record["round"], state=state)
+
+    def warn(self, text: str) -> None:
+        """See :class:`RunProgress`."""
+        self._print(f"warning: {text}")
+
+    def finish(self, final: Mapping[str, Any] | None) -> None:
+        """See :class:`RunProgress`."""
+        self.bar.stop()
+
+    def _print(self, line: str) -> None:
+        self.bar.console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+
+def title(experiment: Experiment) -> str:
+    """The setting in a few words."""
+    federation = experiment.federation
+    return (
+        f"{experiment.model.name}, {federation.clients} clients, {federation.cohort} a round, "
+        f"{federation.rounds} rounds, seed {experiment.seed}"
+    )
+
+
+def percent(fraction: float | None) -> str:
+    """An accuracy for reading: 0.8125 -> ``81.2 %``."""
+    return "–" if fraction is None else f"{100 * fraction:.1f} %"
+
+
+def duration(seconds: float) -> str:
+    """Time for reading: ``42s``, ``3m05s``, ``2h07m``."""
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole}s"
+    minutes, rest = divmod(whole, 60)
+    return f"{minutes}m{rest:02d}s" if minutes < 60 else f"{minutes // 60}h{minutes % 60:02d}m"
