@@ -16,7 +16,7 @@ from fedfibos.model import model_of
 from fedfibos.models import build
 from fedfibos.params import layout_of, params_of
 from fedfibos.submodel import Slice
-from zoo import NUM_CLASSES, ZOO, LSTMClassifier, images, lstm_axes, tokens, zoo
+from zoo import NUM_CLASSES, VOCABULARY, ZOO, Logits, LSTMClassifier, images, lstm_axes, tokens, zoo
 
 
 def windows(axes: Axes, ratio: float, start: int = 0) -> dict[str, Tensor]:
@@ -91,6 +91,52 @@ def test_attention_heads_keep_the_same_positions_within_each_head():
     assert torch.equal(tensors["attention.in_proj_weight"], torch.outer(stream.repeat(3), stream))
     assert torch.equal(tensors["attention.out_proj.weight"], torch.outer(stream, stream))
     assert torch.equal(tensors["classifier.weight"], stream.expand(2, 4))
+
+
+def test_units_keep_whole_heads_of_an_attention_written_by_hand():
+    """RoBERTa views 12 channels as 3 heads of 4, which only its own code knows: a slice keeps whole heads."""
+    from transformers import RobertaConfig, RobertaForSequenceClassification
+
+    config = RobertaConfig(
+        vocab_size=VOCABULARY,
+        hidden_size=12,
+        num_hidden_layers=1,
+        num_attention_heads=3,
+        intermediate_size=10,
+        num_labels=NUM_CLASSES,
+        max_position_embeddings=12,
+        hidden_dropout_prob=0.0,
+        attention_probs_dropout_prob=0.0,
+    )
+    module = Logits(RobertaForSequenceClassification(config))
+    query = "model.roberta.encoder.layer.0.attention.self.query"
+    with pytest.raises(ValueError, match=f"'{query}' is not an axis: .* heads say so"):
+        derive_axes(module, tokens())
+    axes = derive_axes(module, tokens(), units={query: 4})
+    assert axes.sizes[query] == 3
+    assert axes.dims[f"{query}.weight"][0] == axes.dims[query.replace("query", "value") + ".weight"][0]
+    small = resized(module, axes, axes.widths(0.5))
+    assert small.get_submodule(query).out_features == 8
+    assert small(tokens()).shape == (6, NUM_CLASSES)
+
+
+@pytest.mark.parametrize(
+    ("units", "message"),
+    [
+        ({"frist": 2}, "units: 'frist' is not a layer that produces channels; did you mean 'first'?"),
+        ({"first": 5}, "units: 12 channels of 'first' don't divide into units of 5"),
+    ],
+)
+def test_bad_units(units, message):
+    example = zoo("shared")
+    with pytest.raises(ValueError) as error:  # noqa: PT011  the whole message is compared
+        derive_axes(example.module, example.example_inputs, units=units)
+    assert str(error.value) == message
+
+
+def test_rows_of_the_classifier_belong_to_one_class_each():
+    assert zoo("resnet8_batch").axes().classes == {"classifier.weight": 0, "classifier.bias": 0}
+    assert zoo("transformer").axes().classes == {"classifier.weight": 0, "classifier.bias": 0}
 
 
 def test_concatenation_has_one_axis_a_branch():
@@ -457,7 +503,7 @@ class Interleaves(nn.Module):
     ("module", "example", "message"),
     [
         (Reshapes(), images(), r"the model can't run at half its width \(.*\); pass a hand-written table"),
-        (AddsInput(), images(channels=4), "'first' is not an axis: permuting its channels changes the scores; pass"),
+        (AddsInput(), images(channels=4), "'first' is not an axis: permuting its channels changes the scores; if they"),
         (
             Interleaves(),
             images(),

@@ -3,6 +3,11 @@
 A residual sum, a normalisation layer or a concatenation ties the channels of many tensors together: to drop
 channel 3 of one is to drop it in all. The table says so once per model, so that a method which slices
 (HeteroFL, FedRolex, FedBRB) only names the channels it keeps.
+
+A slice computes what the full model does with zeros off the slice, wherever layers treat channels alike: convolutions,
+linear layers, BatchNorm, and GroupNorm whose groups stay whole. It differs under LayerNorm and a GroupNorm of few large
+groups, which normalise over the channels that are left, and in ``nn.MultiheadAttention``, whose scale follows the size
+of a head.
 """
 
 from __future__ import annotations
@@ -85,7 +90,7 @@ class Axes:
     def shape(self, name: str, widths: Mapping[str, int]) -> tuple[int, ...]:
         """Shape of a tensor when the axes have those widths (axes left out: all channels)."""
         if name not in self.dims:
-            raise ValueError(f"tensor {name!r} is not in the table of axes{_nearest(name, self.dims)}")
+            raise ValueError(f"tensor {name!r} is not in the table of axes{nearest(name, self.dims)}")
         sizes = {**self.sizes, **widths}
         return tuple(sum(part.length(sizes) for part in dim) for dim in self.dims[name])
 
@@ -149,7 +154,7 @@ class Axes:
     def _check_channels(self, channels: Mapping[str, Tensor]) -> None:
         for axis, kept in channels.items():
             if axis not in self.sizes:
-                raise ValueError(f"unknown axis {axis!r}{_nearest(axis, self.sizes)}")
+                raise ValueError(f"unknown axis {axis!r}{nearest(axis, self.sizes)}")
             if not 1 <= kept.numel() <= self.sizes[axis] or kept.dim() != 1 or kept.dtype != torch.int64:
                 raise ValueError(
                     f"channels of axis {axis!r} must be 1 to {self.sizes[axis]} int64 numbers, "
@@ -193,7 +198,7 @@ def axes_table(
     """
     shapes = {name: tuple(t.shape) for name, t in (*module.named_parameters(), *module.named_buffers())}
     if unknown := [name for name in dims if name not in shapes]:
-        raise ValueError(f"the model has no tensor {unknown[0]!r}{_nearest(unknown[0], shapes)}")
+        raise ValueError(f"the model has no tensor {unknown[0]!r}{nearest(unknown[0], shapes)}")
     table = {name: tuple(_whole(n) for n in shape) for name, shape in shapes.items()}
     for name, entries in dims.items():
         if len(entries) != len(shapes[name]):
@@ -203,9 +208,9 @@ def axes_table(
         table[name] = tuple(_dimension(e, n) for e, n in zip(entries, shapes[name], strict=True))
         for axis in (part.axis for dim in table[name] for part in dim):
             if axis is not None and axis not in sizes:
-                raise ValueError(f"unknown axis {axis!r} of tensor {name!r}{_nearest(axis, sizes)}")
+                raise ValueError(f"unknown axis {axis!r} of tensor {name!r}{nearest(axis, sizes)}")
     if unknown := [name for name in classes or {} if name not in shapes]:
-        raise ValueError(f"the model has no tensor {unknown[0]!r}{_nearest(unknown[0], shapes)}")
+        raise ValueError(f"the model has no tensor {unknown[0]!r}{nearest(unknown[0], shapes)}")
     axes = Axes(dict(sizes), table, classes=dict(classes or {}))
     for name, shape in shapes.items():
         if axes.shape(name, {}) != shape:
@@ -264,6 +269,7 @@ def prefix_slice(model: Model, capacity: float) -> Slice:
     return model.axes.slice(model.layout, {axis: torch.arange(width) for axis, width in widths.items()})
 
 
-def _nearest(name: str, known: Mapping[str, object]) -> str:
+def nearest(name: str, known: Mapping[str, object]) -> str:
+    """What to write instead of an unknown name."""
     close = difflib.get_close_matches(name, known, n=1)
     return f"; did you mean {close[0]!r}?" if close else f"; it must be one of {', '.join(known) or '(none)'}"

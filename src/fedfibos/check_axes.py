@@ -19,8 +19,8 @@ def check_axes(module: nn.Module, axes: Axes, example_inputs: Any) -> None:
     """Verify that the axes are the module's: on random values, in evaluation mode.
 
     Two things must hold. Permuting the channels of an axis in all its tensors leaves the module's function as it is;
-    if some tensor were forgotten, or an axis confused with another, the class scores would change. And a copy of half
-    the width must run and give scores of the same shape.
+    if some tensor were forgotten, or an axis confused with another, the class scores would change. And copies of half
+    the width and of one channel an axis must run and give scores of the same shape.
 
     Args:
         module: The full model; not changed.
@@ -32,27 +32,36 @@ def check_axes(module: nn.Module, axes: Axes, example_inputs: Any) -> None:
     """
     generator = torch.Generator().manual_seed(0)
     probe = copy.deepcopy(module).eval()
-    with torch.no_grad():
-        for tensor in (*probe.parameters(), *probe.buffers()):
-            if tensor.is_floating_point():  # values that tell channels apart; variances stay positive
-                tensor.add_(0.2 * torch.rand(tensor.shape, generator=generator))
+    _randomise(probe, generator)
     expected = _scores(probe, example_inputs)
     permutations = {axis: torch.randperm(size, generator=generator) for axis, size in axes.sizes.items()}
     if not _unchanged(probe, axes, permutations, example_inputs, expected):
         for axis, permutation in permutations.items():
             if not _unchanged(probe, axes, {axis: permutation}, example_inputs, expected):
-                raise ValueError(f"{axis!r} is not an axis: permuting its channels changes the scores; {ADVICE}")
+                raise ValueError(
+                    f"{axis!r} is not an axis: permuting its channels changes the scores; if they come in groups or "
+                    f"heads say so (units), else {ADVICE}"
+                )
         raise ValueError(f"permuting the channels of all axes changes the scores; {ADVICE}")
-    narrow = {axis: (size + 1) // 2 for axis, size in axes.sizes.items()}
-    try:
-        scores = _scores(resized(probe, axes, narrow), example_inputs)
-    except (RuntimeError, ValueError, AssertionError, TypeError, IndexError) as error:
-        reason = str(error).splitlines()[0]
-        raise ValueError(f"the model can't run at half its width ({reason}); {ADVICE}") from error
-    if scores.shape != expected.shape:
-        raise ValueError(
-            f"at half its width the model gives {tuple(scores.shape)}, not {tuple(expected.shape)}; {ADVICE}"
-        )
+    for width, kept in (("half its width", 0.5), ("one channel an axis", 1e-9)):
+        try:
+            scores = _scores(resized(probe, axes, axes.widths(kept)), example_inputs)
+        except (RuntimeError, ValueError, AssertionError, TypeError, IndexError) as error:
+            reason = str(error).splitlines()[0]
+            raise ValueError(f"the model can't run at {width} ({reason}); {ADVICE}") from error
+        if scores.shape != expected.shape:
+            raise ValueError(f"at {width} the model gives {tuple(scores.shape)}, not {tuple(expected.shape)}; {ADVICE}")
+
+
+def _randomise(module: nn.Module, generator: torch.Generator) -> None:
+    """Values that tell channels apart: large enough for attention to be sharp; variances stay positive."""
+    with torch.no_grad():
+        for tensor in (*module.parameters(), *module.buffers()):
+            if isinstance(tensor, nn.Parameter) and tensor.dim() > 1:
+                fan_in = tensor[0].numel()
+                tensor.copy_(torch.randn(tensor.shape, generator=generator) * 2 / fan_in**0.5)
+            elif tensor.is_floating_point():
+                tensor.add_(0.3 * torch.rand(tensor.shape, generator=generator))
 
 
 def _unchanged(

@@ -19,7 +19,7 @@ import torch_pruning
 from numpy.typing import NDArray
 from torch import nn
 
-from fedfibos.axes import Axes, Dimension, Part
+from fedfibos.axes import Axes, Dimension, Part, nearest
 from fedfibos.check_axes import ADVICE, call, check_axes
 from fedfibos.resize import keeps_group_size
 
@@ -28,7 +28,7 @@ _PRODUCERS = (*_TWO_SIDED, nn.Embedding, nn.MultiheadAttention)
 _NORMS = (nn.modules.batchnorm._NormBase, nn.GroupNorm, nn.LayerNorm, nn.RMSNorm)
 
 
-def derive_axes(module: nn.Module, example_inputs: Any) -> Axes:
+def derive_axes(module: nn.Module, example_inputs: Any, units: Mapping[str, int] | None = None) -> Axes:
     """Derive which tensor dimensions of a module are the same channels.
 
     Handled: residual sums, normalisation, concatenation, grouped and depthwise convolution, flatten before a linear
@@ -41,6 +41,9 @@ def derive_axes(module: nn.Module, example_inputs: Any) -> Axes:
     Args:
         module: Any module whose forward returns class scores, shape ``(batch, classes)``.
         example_inputs: One batch: a tensor, or a dict or tuple of tensors as forward takes them.
+        units: Layer -> number of consecutive channels of its output that belong together, where only the model's own
+            code knows it: the size of a head, say, at the query projection of an attention written by hand. A slice
+            then keeps whole heads.
 
     Raises:
         ValueError: A layer whose axes can't be derived, named; a hand-written table may be passed instead.
@@ -49,7 +52,7 @@ def derive_axes(module: nn.Module, example_inputs: Any) -> Axes:
         if isinstance(layer, (nn.RNNBase, nn.RNNCellBase)):
             raise _underivable(name, f"it is an {type(layer).__name__}")
     trace = _trace(module, example_inputs)
-    axes = _table(trace, _factors(trace))
+    axes = _table(trace, _factors(trace, units or {}))
     check_axes(module, axes, example_inputs)
     return axes
 
@@ -174,7 +177,7 @@ class _Constraints:
         return top
 
 
-def _factors(trace: _Trace) -> list[_Factor]:
+def _factors(trace: _Trace, units: Mapping[str, int]) -> list[_Factor]:
     """The unit in which every root may be sliced, and the axis it belongs to."""
     limits = _Constraints(list(trace.sizes), [1] * len(trace.sizes), [])
     for name, layer in trace.layers.items():
@@ -186,6 +189,8 @@ def _factors(trace: _Trace) -> list[_Factor]:
             for root, _, _ in trace.runs(name, "out"):
                 if root is not None:
                     limits.before[root] = math.lcm(limits.before[root], layer.num_heads)
+    for name, unit in units.items():
+        _fit_unit(trace, name, unit, limits)
     tops = limits.tied()
     names = _axis_names(trace, tops)
     fixed = {tops[root] for root in trace.fixed}
@@ -200,6 +205,18 @@ def _factors(trace: _Trace) -> list[_Factor]:
         axis = names[tops[root]] if sliced else None
         factors.append(_Factor(axis, blocks // before, before, size // blocks))
     return factors
+
+
+def _fit_unit(trace: _Trace, name: str, unit: int, limits: _Constraints) -> None:
+    """A slice keeps whole units of what a layer produces."""
+    runs = trace.runs(name, "out")
+    if not runs:
+        raise ValueError(f"units: {name!r} is not a layer that produces channels{nearest(name, trace.layers)}")
+    for root, size, after in runs:
+        if unit < 1 or size * after % unit or unit % after:
+            raise ValueError(f"units: {size * after} channels of {name!r} don't divide into units of {unit}")
+        if root is not None:
+            limits.blocks[root] = math.gcd(limits.blocks[root], size * after // unit)
 
 
 def _fit_grouped_conv(trace: _Trace, name: str, groups: int, limits: _Constraints) -> None:
