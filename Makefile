@@ -1,0 +1,32 @@
+# The two commands of the README, and what else a developer types. Everything runs in .venv.
+PYTHON ?= python3.11
+BIN := .venv/bin
+export OMP_NUM_THREADS ?= 1
+
+.PHONY: demo test lint test-slow install clean
+
+demo: install
+	$(BIN)/fedfibos demo
+
+test: install lint
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow" --durations=5
+
+lint: install
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+test-slow: install
+	$(BIN)/python -m pytest -m slow --durations=0
+
+install: .venv/installed
+
+# The constraint picks torch's CPU build where the package index has one; a bare "torch" would bring gigabytes of CUDA.
+.venv/installed: pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --upgrade pip
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[test]"
+	touch $@
+
+clean:
+	rm -rf .venv runs

@@ -1,0 +1,228 @@
+"""Whole runs: equal bytes for any number of workers and after any interruption; what goes wrong is said and survived."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+from fedfibos.data import load
+from fedfibos.experiment import load_experiment
+from fedfibos.round import NoUploadError
+from fedfibos.simulate import CheckpointStore, Interrupted, simulate
+from fedfibos.simulate import engine as engine_module
+
+BASE = """
+seed = 3
+[data]
+name = "digits"
+[model]
+name = "mlp"
+options = { hidden = [16] }
+[federation]
+clients = 10
+cohort = 4
+rounds = 12
+capacities = "uniform"
+[method]
+name = "fedfibos"
+[local]
+steps = 3
+[evaluation]
+every = 4
+[run]
+checkpoint_every = 3
+"""
+
+
+@pytest.fixture
+def toml(tmp_path) -> Path:
+    path = tmp_path / "experiment.toml"
+    path.write_text(BASE)
+    return path
+
+
+def run(toml: Path, out: Path, *overrides: str, **options):
+    return simulate(load_experiment(toml, overrides), out, **{"workers": 1, **options})
+
+
+def records(out: Path) -> list[dict]:
+    return [json.loads(line) for line in (out / "rounds.jsonl").read_text().splitlines()]
+
+
+def without_times(lines: list[dict]) -> list[dict]:
+    return [{key: value for key, value in line.items() if key != "seconds"} for line in lines]
+
+
+PERSONAL = ("method.sharing=client", "method.prior=none", "evaluation.submodel_clients=1")
+
+
+@pytest.mark.parametrize("overrides", [(), PERSONAL, ("federation.assignment=dynamic", "federation.weighting=samples")])
+def test_workers_do_not_matter(toml, tmp_path, overrides):
+    one = run(toml, tmp_path / "one", *overrides)
+    two = run(toml, tmp_path / "two", *overrides, workers=2)
+    assert one["params_sha256"] == two["params_sha256"]
+    assert without_times(records(tmp_path / "one")) == without_times(records(tmp_path / "two"))
+
+
+def test_batch_norm_is_recalibrated_and_workers_do_not_matter(toml, tmp_path):
+    overrides = ("model.name=cnn", "model.options={}", "model.norm=batch", "evaluation.recalibration_samples=100")
+    one = run(toml, tmp_path / "one", *overrides)
+    two = run(toml, tmp_path / "two", *overrides, workers=2)
+    assert one["params_sha256"] == two["params_sha256"]
+    assert one["global_accuracy"] == two["global_accuracy"]
+
+
+@pytest.mark.parametrize("overrides", [(), PERSONAL])
+def test_ctrl_c_finishes_the_round_and_resume_gives_the_same_bytes(toml, tmp_path, overrides):
+    whole = run(toml, tmp_path / "whole", *overrides)
+
+    def interrupt(record: dict) -> None:
+        if record["round"] == 5:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    with pytest.raises(Interrupted) as stop:
+        run(toml, tmp_path / "broken", *overrides, on_round=interrupt)
+    assert stop.value.finished_rounds in (5, 6)
+    assert not (tmp_path / "broken" / "final.json").exists()
+    resumed = run(toml, tmp_path / "broken", *overrides, resume=True)
+    assert resumed["params_sha256"] == whole["params_sha256"]
+    assert without_times(records(tmp_path / "broken")) == without_times(records(tmp_path / "whole"))
+    assert resumed["global_accuracy"] == whole["global_accuracy"]
+
+
+@pytest.mark.parametrize("delay", [0.0, 0.15, 0.4])
+def test_sigkill_and_resume_give_the_same_bytes(toml, tmp_path, delay):
+    overrides = ["federation.rounds=60", "run.checkpoint_every=2"]
+    whole = run(toml, tmp_path / "whole", *overrides)
+    out = tmp_path / "killed"
+    command = [sys.executable, "-m", "fedfibos", "run", str(toml), *overrides, "--out", str(out), "--workers", "2"]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    deadline = time.monotonic() + 120
+    while not list(out.glob("checkpoint/round-*")) and process.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert process.poll() is None, process.stderr.read()
+    time.sleep(delay)
+    process.kill()
+    process.communicate()
+    assert not (out / "final.json").exists()
+    resumed = run(toml, out, *overrides, resume=True, workers=2)
+    assert resumed["params_sha256"] == whole["params_sha256"]
+    assert without_times(records(out)) == without_times(records(tmp_path / "whole"))
+
+
+def test_a_damaged_checkpoint_costs_rounds_not_the_run(toml, tmp_path):
+    whole = run(toml, tmp_path / "whole")
+    out = tmp_path / "run"
+    run(toml, out)
+    (out / "final.json").unlink()
+    newest = max((out / "checkpoint").glob("round-*"))
+    with (newest / "params.safetensors").open("r+b") as file:
+        file.seek(-4, os.SEEK_END)
+        file.write(b"\0\1\2\3")
+    warnings: list[str] = []
+    resumed = run(toml, out, resume=True, on_warning=warnings.append)
+    assert any("is damaged" in text and newest.name in text for text in warnings)
+    assert resumed["params_sha256"] == whole["params_sha256"]
+    assert len(records(out)) == 12
+
+
+def test_resuming_a_finished_run_changes_nothing(toml, tmp_path):
+    first = run(toml, tmp_path / "run")
+    lines = (tmp_path / "run" / "rounds.jsonl").read_bytes()
+    again = run(toml, tmp_path / "run", resume=True)
+    assert again == first
+    assert (tmp_path / "run" / "rounds.jsonl").read_bytes() == lines
+
+
+def poisoned(name, data_dir=None):
+    """The digits, with pixels that are not numbers."""
+    from dataclasses import replace
+
+    split = load(name, data_dir)
+
+    class Nan:
+        def __init__(self, wrapped):
+            self.wrapped, self.labels = wrapped, wrapped.labels
+
+        def __len__(self):
+            return len(self.wrapped)
+
+        def batch(self, indices, augment=None):
+            return self.wrapped.batch(indices, augment) * float("nan")
+
+        def subset(self, indices):
+            return Nan(self.wrapped.subset(indices))
+
+    return replace(split, train=Nan(split.train))
+
+
+def test_all_rejected_stops_with_every_name_and_keeps_the_checkpoint(toml, tmp_path, monkeypatch):
+    out = tmp_path / "run"
+
+    def interrupt(record: dict) -> None:
+        if record["round"] == 4:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    with pytest.raises(Interrupted):
+        run(toml, out, on_round=interrupt)
+    before = CheckpointStore(out).load_latest(_layout(toml), lambda text: None)
+    monkeypatch.setattr(engine_module, "load", poisoned)
+    with pytest.raises(NoUploadError, match="no usable upload in the round.*not finite"):
+        run(toml, out, resume=True)
+    after = CheckpointStore(out).load_latest(_layout(toml), lambda text: None)
+    assert after.round == before.round
+    assert torch.equal(after.params.flat, before.params.flat)
+
+
+def _layout(toml: Path):
+    world = engine_module.build_world(load_experiment(toml, ()), device="cpu", data_dir=None, warn=lambda text: None)
+    return world.model.layout
+
+
+def test_dead_layers_and_unreachable_coordinates_are_warned_of(toml, tmp_path):
+    warnings: list[str] = []
+    overrides = ["federation.rounds=1", "federation.capacities={ 0.5 = 0.5, 0.002 = 0.5 }"]
+    run(toml, tmp_path / "run", *overrides, on_warning=warnings.append)
+    assert any(w.startswith("capacity 0.002: the submodel holds nothing of layer 'features.") for w in warnings)
+    assert any("no client holds the whole model (largest capacity 0.5)" in w for w in warnings)
+    assert all("\n" not in w for w in warnings)
+
+
+def test_small_clients_are_warned_of(toml, tmp_path):
+    warnings: list[str] = []
+    overrides = ["federation.rounds=1", "local.batch_size=500", "federation.clients=100", "federation.cohort=2"]
+    run(toml, tmp_path / "run", *overrides, on_warning=warnings.append)
+    assert any("fewer examples than the batch size of 500" in w for w in warnings)
+
+
+def test_workers_must_be_positive(toml, tmp_path):
+    with pytest.raises(ValueError, match="workers must be at least 1, got 0"):
+        run(toml, tmp_path / "run", workers=0)
+
+
+def test_final_json_has_what_the_reports_need(toml, tmp_path):
+    run(toml, tmp_path / "run")
+    final = json.loads((tmp_path / "run" / "final.json").read_text())
+    assert final["method"] == "fedfibos"
+    assert (final["seed"], final["rounds"]) == (3, 12)
+    assert len(final["params_sha256"]) == 64
+    assert final["global_accuracy"]["full"].keys() == {"last", "last20", "best"}
+    capacities = {"1.0", "0.5", "0.25", "0.125", "0.0625"}
+    assert final["global_accuracy"]["submodels"].keys() == {*capacities, "mean"}
+    assert final["local_accuracy"].keys() == {"mean", "by_capacity"}
+    assert final["local_accuracy"]["by_capacity"].keys() == capacities
+    assert final["bytes"]["down"] == sum(r["bytes"]["down"] for r in records(tmp_path / "run"))
+    assert final["seconds"] > 0
+    evaluated = [r for r in records(tmp_path / "run") if "evaluation" in r]
+    assert [r["round"] for r in evaluated] == [4, 8, 12]
+    assert final["global_accuracy"]["full"]["last"] == evaluated[-1]["evaluation"]["global"]["full"]
+    assert set(evaluated[0]["evaluation"]["jaccard"]) == capacities - {"1.0"}
+    assert evaluated[0]["evaluation"]["cv_f"] > 0
