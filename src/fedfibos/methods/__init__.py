@@ -4,20 +4,36 @@ from __future__ import annotations
 
 from typing import Any
 
+from fedfibos.methods import fedbrb as _fedbrb
 from fedfibos.methods import fedfibos as _fedfibos
+from fedfibos.methods import fedrolex as _fedrolex
+from fedfibos.methods import fiarse as _fiarse
+from fedfibos.methods import heterofl as _heterofl
 from fedfibos.methods.fedavg import FedAvg
+from fedfibos.methods.fedbrb import FedBRB
 from fedfibos.methods.fedfibos import FedFIbOS
+from fedfibos.methods.fedrolex import FedRolex
+from fedfibos.methods.fiarse import FIARSE
+from fedfibos.methods.heterofl import HeteroFL
 from fedfibos.types import Method
 
 METHODS: dict[str, type[Any]] = {
     "fedavg": FedAvg,
+    "heterofl": HeteroFL,
+    "fedrolex": FedRolex,
+    "fedbrb": FedBRB,
+    "fiarse": FIARSE,
     "fedfibos": FedFIbOS,
 }
 
 PRESETS: dict[str, dict[str, dict[str, Any]]] = {
     "fedavg": {},
+    "heterofl": _heterofl.PRESETS,
+    "fedrolex": _fedrolex.PRESETS,
+    "fedbrb": _fedbrb.PRESETS,
+    "fiarse": _fiarse.PRESETS,
     "fedfibos": _fedfibos.PRESETS,
 }
 """Method -> preset -> field values; fields given beside a preset override it."""
 
-__all__ = ["METHODS", "PRESETS", "FedAvg", "FedFIbOS", "Method"]
+__all__ = ["FIARSE", "METHODS", "PRESETS", "FedAvg", "FedBRB", "FedFIbOS", "FedRolex", "HeteroFL", "Method"]
