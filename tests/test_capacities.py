@@ -1,0 +1,81 @@
+"""Capacities: exact counts, who gets which, fixed and redrawn."""
+
+import math
+from collections import Counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedfibos.capacities import NON_UNIFORM, UNIFORM, Capacities, assign, check_table, counts
+from fedfibos.types import stream
+
+
+@pytest.mark.parametrize(
+    ("shares", "num_clients", "expected"),
+    [
+        ([1 / 3, 1 / 3, 1 / 3], 10, (4, 3, 3)),  # equal remainders: the first named
+        ([1 / 3, 1 / 3, 1 / 3], 11, (4, 4, 3)),
+        ([0.5, 0.3, 0.2], 7, (4, 2, 1)),  # 3.5, 2.1, 1.4: the largest remainder is .5
+        ([0.29, 0.71], 100, (29, 71)),  # 0.29 * 100 is 28.999999999999996 in floating point
+        ([0.1, 0.2, 0.7], 10, (1, 2, 7)),
+        ([0.33333, 0.33333, 0.33333], 9, (3, 3, 3)),
+        ([1.0], 3, (3,)),
+    ],
+)
+def test_counts_by_largest_remainder(shares, num_clients, expected):
+    table = {1.0 / 2**i: share for i, share in enumerate(shares)}
+    assert counts(table, num_clients) == expected
+
+
+def test_the_papers_two_fleets_of_100_clients():
+    assert list(zip(UNIFORM, counts(UNIFORM, 100), strict=True)) == [
+        (1.0, 20), (0.5, 20), (0.25, 20), (0.125, 20), (0.0625, 20)
+    ]  # fmt: skip
+    assert list(zip(NON_UNIFORM, counts(NON_UNIFORM, 100), strict=True)) == [
+        (1.0, 10), (0.5, 10), (0.25, 30), (0.125, 30), (0.0625, 20)
+    ]  # fmt: skip
+
+
+@given(st.lists(st.integers(1, 1000), min_size=1, max_size=6), st.integers(1, 500))
+def test_counts_are_complete_and_within_one_of_the_share(weights, num_clients):
+    table = {1.0 / (i + 1): weight / sum(weights) for i, weight in enumerate(weights)}
+    dealt = counts(table, num_clients)
+    assert sum(dealt) == num_clients
+    for share, count in zip(table.values(), dealt, strict=True):
+        assert math.floor(share * num_clients - 1e-6) <= count <= math.ceil(share * num_clients + 1e-6)
+
+
+def test_fixed_capacities_stay_and_their_order_is_seeded():
+    capacities = Capacities(UNIFORM, 20, "fixed", seed=3)
+    first = capacities.at_round(0)
+    assert first == capacities.at_round(57) == assign(UNIFORM, 20, stream(3, "capacities"))
+    assert Counter(first) == {capacity: 4 for capacity in UNIFORM}
+    assert first != tuple(sorted(first, reverse=True))  # client ids say nothing about capacity
+    assert first != Capacities(UNIFORM, 20, "fixed", seed=4).at_round(0)
+
+
+def test_dynamic_capacities_are_redrawn_with_exact_counts():
+    capacities = Capacities(NON_UNIFORM, 20, "dynamic", seed=0)
+    rounds = [capacities.at_round(t) for t in range(5)]
+    assert len(set(rounds)) == 5
+    assert all(Counter(r) == {1.0: 2, 0.5: 2, 0.25: 6, 0.125: 6, 0.0625: 4} for r in rounds)
+    assert rounds[3] == capacities.at_round(3)  # a round's draw depends on no other round
+
+
+@pytest.mark.parametrize(
+    ("table", "message"),
+    [
+        ({}, "capacities must name at least one capacity, got an empty table"),
+        ({0.0: 1.0}, r"capacity must be in \(0, 1\], got 0"),
+        ({-0.5: 1.0}, r"capacity must be in \(0, 1\], got -0.5"),
+        ({1.5: 1.0}, r"capacity must be in \(0, 1\], got 1.5"),
+        ({math.nan: 1.0}, r"capacity must be in \(0, 1\], got nan"),
+        ({1.0: 0.5, 0.5: 0.4}, "the shares of the capacities must sum to 1, got 0.9"),
+        ({1.0: 1.5, 0.5: -0.5}, r"the share of capacity 1 must be in \(0, 1\], got 1.5"),
+        ({1.0: 0.99, 0.5: 0.01}, "got none for capacity 0.5: its share is 0.01 of 10 clients"),
+    ],
+)
+def test_tables_that_cannot_be_dealt(table, message):
+    with pytest.raises(ValueError, match=message):
+        check_table(table, 10)
