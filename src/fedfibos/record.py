@@ -9,11 +9,12 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -82,14 +83,17 @@ class RunDirectory:
             RecordError: It could not be written (no space, say); the lines before it are as they were.
         """
         path = self.path / ROUNDS
-        with _one_line(path), path.open("ab") as file:
+        line = _json_line(record)
+        # Unbuffered: closing the file after a failure must not try to write what is left once more.
+        with _one_line(path), path.open("ab", buffering=0) as file:
             size = file.seek(0, os.SEEK_END)
             try:
-                file.write(_json_line(record))
-                file.flush()
+                if file.write(line) < len(line):
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
                 os.fsync(file.fileno())
             except OSError:
-                os.truncate(path, size)
+                with suppress(OSError):  # half a line that cannot be cut off now is cut off by the next ``open``
+                    os.truncate(path, size)
                 raise
 
     def rounds(self) -> list[dict[str, Any]]:

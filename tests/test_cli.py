@@ -1,0 +1,226 @@
+"""The command line, on real runs: exit codes, one-line errors, progress, results, interruption."""
+
+import io
+import json
+import re
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from rich.console import Console
+
+from fedfibos.cli import main
+from fedfibos.cli.methods import summary
+from fedfibos.experiment import load_experiment
+from fedfibos.methods import METHODS
+from fedfibos.progress import duration, percent, progress_on
+
+TINY = """
+[model]
+name = "mlp"
+options = { hidden = [16] }
+
+[federation]
+clients = 5
+cohort = 5
+rounds = 2
+
+[method]
+name = "fedfibos"
+scope = "layer"
+
+[local]
+steps = 2
+
+[evaluation]
+every = 1
+"""
+
+
+@pytest.fixture
+def tiny(tmp_path):
+    path = tmp_path / "tiny.toml"
+    path.write_text(TINY)
+    return str(path)
+
+
+def test_a_run_shows_its_evaluations_and_results_and_leaves_its_record(tiny, tmp_path, capsys):
+    out = tmp_path / "run"
+    assert main(["run", tiny, "seed=3", "--out", str(out), "--workers", "1"]) == 0
+    shown = capsys.readouterr()
+    final = json.loads((out / "final.json").read_text())
+    assert (final["method"], final["seed"], final["rounds"]) == ("fedfibos", 3, 2)
+    keys = "method seed rounds params_sha256 global_accuracy local_accuracy bytes seconds rejected"
+    assert set(final) == set(keys.split())
+    assert set(final["global_accuracy"]["submodels"]) == {"1.0", "0.5", "0.25", "0.125", "0.0625", "mean"}
+    assert [json.loads(line)["round"] for line in (out / "rounds.jsonl").read_text().splitlines()] == [1, 2]
+    assert re.search(r"^round 2/2  loss \d\.\d{3}  global \d+\.\d %", shown.out, re.MULTILINE)
+    assert "global, full model" in shown.out
+    assert percent(final["global_accuracy"]["submodels"]["0.0625"]["last"]) in shown.out
+    assert f"run directory: {out}" in shown.out
+
+    assert main(["run", tiny, "seed=3", "--out", str(out)]) == 1
+    assert one_line(capsys) == (
+        f"fedfibos: {out} holds a finished run of this experiment: pass --resume or choose another --out"
+    )
+    assert main(["run", str(out), "--out", str(out), "--resume", "--workers", "1"]) == 0  # its own config.toml
+    assert json.loads((out / "final.json").read_text()) == final
+    assert main(["run", tiny, "seed=4", "--out", str(out)]) == 1
+    assert "holds another experiment: seed is 3 there, got 4" in one_line(capsys)
+
+
+def one_line(capsys):
+    """What went to standard error, which must be a single line."""
+    text = capsys.readouterr().err
+    assert text.endswith("\n")
+    assert text.count("\n") == 1
+    return text.rstrip("\n")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["run", "TINY", "local.lrr=1", "--out", "x"], "unknown key 'local.lrr'; did you mean 'local.lr'?"),
+        (["run", "TINY", "federation.capacities={0.0=1}", "--out", "x"], "capacity must be in (0, 1], got 0"),
+        (["run", "nowhere.toml", "--out", "x"], "nowhere.toml: cannot be read: No such file or directory"),
+        (["run", "TINY"], "a run needs --out DIR"),
+        (["run", "TINY", "--out"], "Option '--out' requires an argument."),
+        (["run", "TINY", "--out", "--resume"], "a folder is wanted, got '--resume'"),
+        (["run", "TINY", "--out", "x", "--workers", "0"], "0 is not in the range x>=1"),
+        (["run", "TINY", "--out", "x", "--device", "tpu"], "'tpu' is not one of 'cpu', 'cuda'"),
+        (["run", "TINY", "--out", "x", "--bogus"], "No such option"),
+        (["run"], "Missing argument 'EXPERIMENT'"),
+        (["train"], "No such command 'train'"),
+        ([], "Missing command"),
+    ],
+)
+def test_wrong_usage_is_one_line_and_exit_code_2(tiny, tmp_path, monkeypatch, capsys, arguments, message):
+    monkeypatch.chdir(tmp_path)
+    assert main([tiny if argument == "TINY" else argument for argument in arguments]) == 2
+    assert message in one_line(capsys)
+    assert not (tmp_path / "x").exists()
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (["federation.clients=2000"], "there must be at least one example a client, got 1437 for 2000 clients"),
+        (["data.partition.scheme=pathological", "data.partition.classes_per_client=11"], "11"),
+        (["model.norm=batch"], "the mlp has no normalisation, norm must be 'none', got 'batch'"),
+        (["data.name=cifar10", "--data-dir", "empty"], "data set 'cifar10' was not found: put "),
+    ],
+)
+def test_what_cannot_be_run_is_one_line_and_exit_code_1(tiny, tmp_path, monkeypatch, capsys, overrides, message):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "empty").mkdir()
+    assert main(["run", tiny, *overrides, "--out", "x"]) == 1
+    assert message in one_line(capsys)
+    assert not (tmp_path / "x").exists()
+
+
+def test_dry_run_prints_settings_and_what_each_capacity_holds(tiny, tmp_path, capsys):
+    assert main(["run", tiny, "--dry-run"]) == 0
+    shown = capsys.readouterr().out
+    resolved, _, table = shown.partition("1,210 parameters")  # 64 * 16 + 16 + 16 * 10 + 10
+    (tmp_path / "resolved.toml").write_text(resolved)
+    assert load_experiment(tmp_path / "resolved.toml") == load_experiment(tiny)
+    rows = [re.findall(r"[\d.,]+", row) for row in table.splitlines() if row.startswith("│")]
+    # down: 4 bytes a held value and, for a mask, 1210 / 8 bytes of bitmap; up: the update and the Fisher estimate
+    assert rows[0] == ["1", "1", "1,210", "1.0000", "4,840", "9,680"]
+    assert rows[1] == ["0.5", "1", "605", "0.5000", "2,572", "4,840"]
+    assert rows[4] == ["0.0625", "1", "76", "0.0628", "456", "608"]
+    assert not any(path.is_dir() for path in tmp_path.iterdir())
+
+
+def test_version_methods_and_data(tmp_path, capsys):
+    assert main(["--version"]) == 0
+    assert re.fullmatch(r"fedfibos \d+\.\d+\.\d+\n", capsys.readouterr().out)
+    assert main(["methods"]) == 0
+    shown = capsys.readouterr().out
+    assert all(name in shown for name in METHODS)
+    assert "algorithm1" in shown
+    assert main(["data", "--data-dir", str(tmp_path)]) == 0
+    shown = capsys.readouterr().out
+    assert re.search(r"digits\s+│ yes", shown)
+    assert re.search(r"cifar10\s+│ no", shown)
+    assert "cifar-10-python.tar.gz" in shown.replace("\n", "")
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_every_method_says_what_it_selects_and_where_it_is_from(name):
+    row = summary(name)
+    assert len(row.selects.split()) > 3
+    assert len(row.paper.split()) > 5
+    assert row.granularity == {"fedavg": "whole model", "fedfibos": "scalars", "fiarse": "scalars"}.get(
+        name, "channels"
+    )
+
+
+def test_help_needs_no_torch():
+    code = "import sys; from fedfibos.cli import main; main(['--help']); sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, check=False).returncode == 0
+
+
+def test_ctrl_c_finishes_the_round_and_says_how_to_go_on(tiny, tmp_path):
+    out = tmp_path / "run"
+    command = [sys.executable, "-m", "fedfibos", "run", tiny, "federation.rounds=100000", "--out", str(out)]
+    with subprocess.Popen(
+        [*command, "--workers", "1"], stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as run:
+        deadline = time.monotonic() + 60
+        while not (out / "rounds.jsonl").exists():
+            assert run.poll() is None, run.stderr.read()
+            assert time.monotonic() < deadline, "no round within a minute"
+            time.sleep(0.05)
+        run.send_signal(signal.SIGINT)
+        _, errors = run.communicate(timeout=60)
+    assert run.returncode == 130
+    finished = len((out / "rounds.jsonl").read_text().splitlines())
+    assert errors == (
+        f"fedfibos: interrupted after round {finished}; go on with: "
+        f"fedfibos run {tiny} federation.rounds=100000 --out {out} --resume\n"
+    )
+    assert (out / "checkpoint" / f"round-{finished:06d}").is_dir()
+
+
+def record(number, evaluation=True):
+    accuracies = {"global": {"full": 0.5, "submodels": {"mean": 0.25}}, "local": {"mean": None}}
+    more = {"evaluation": accuracies} if evaluation else {}
+    return {"round": number, "loss": 1.5, "bytes": {"down": 2000, "up": 1000}, "rejected": {"4": "NaN"}, **more}
+
+
+def test_plain_progress_prints_a_line_an_evaluation(tiny):
+    file = io.StringIO()
+    progress = progress_on(Console(file=file))
+    progress.start(load_experiment(tiny))
+    progress.round(record(1, evaluation=False))
+    progress.warn("a [bracketed] warning")
+    progress.round(record(2))
+    progress.finish(None)
+    assert file.getvalue().splitlines() == [
+        "fedfibos on digits: mlp, 5 clients, 5 a round, 2 rounds, seed 0",
+        "warning: a [bracketed] warning",
+        "round 2/2  loss 1.500  global 50.0 % (submodels 25.0 %)  local –  down 4.0 kB  up 2.0 kB  2 rejected",
+    ]
+
+
+def test_a_terminal_gets_a_live_bar(tiny):
+    file = io.StringIO()
+    progress = progress_on(Console(file=file, force_terminal=True, width=160))
+    progress.start(load_experiment(tiny, ["federation.rounds=9"]))
+    progress.round(record(5))  # the first round after a resumption
+    progress.warn("a warning")
+    progress.finish(None)
+    shown = re.sub(r"\x1b\[[\d;?]*[a-zA-Z]", "", file.getvalue())
+    assert "warning: a warning" in shown
+    assert "5/9" in shown
+    assert "loss 1.500  global 50.0 % (submodels 25.0 %)" in shown
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(0.4, "0s"), (59.4, "59s"), (59.6, "1m00s"), (185, "3m05s"), (7620, "2h07m")]
+)
+def test_durations_for_reading(seconds, text):
+    assert duration(seconds) == text

@@ -1,0 +1,241 @@
+"""The run directory: what is written, what is refused, what survives a kill or a full disk."""
+
+import errno
+import json
+import os
+
+import pytest
+
+from fedfibos.environment import describe, shareable
+from fedfibos.experiment import load_experiment, to_toml
+from fedfibos.record import RecordError, RunDirectory, summarise
+
+
+@pytest.fixture
+def experiment(tmp_path):
+    path = tmp_path / "experiment.toml"
+    path.write_text(
+        '[model]\nname = "mlp"\n[federation]\nclients = 10\ncohort = 5\nrounds = 3\n[method]\nname = "fedfibos"\n'
+    )
+    return load_experiment(path)
+
+
+def line(number, **more):
+    return {"round": number, "loss": 1.0, "bytes": {"down": 10, "up": 3}, "seconds": 0.5, "rejected": {}, **more}
+
+
+def test_a_new_run_directory(tmp_path, experiment):
+    out = tmp_path / "runs" / "first"
+    directory = RunDirectory.open(out, experiment, resume=False)
+    assert directory.path == out
+    assert (out / "config.toml").read_text() == to_toml(experiment)
+    environment = json.loads((out / "environment.json").read_text())
+    assert environment["cores"] >= 1
+    assert {"fedfibos", "commit", "command", "python", "torch", "numpy", "platform", "cpu", "device"} < set(environment)
+    assert directory.rounds() == []
+
+
+def test_rounds_are_appended_and_cut_back(tmp_path, experiment):
+    directory = RunDirectory.open(tmp_path / "run", experiment, resume=False)
+    for number in (1, 2, 3):
+        directory.append_round(line(number))
+        assert len((directory.path / "rounds.jsonl").read_text().splitlines()) == number
+    directory.finish({"rounds": 3})
+    assert json.loads((directory.path / "final.json").read_text()) == {"rounds": 3}
+    again = RunDirectory.open(tmp_path / "run", experiment, resume=True)
+    assert again.rounds() == [line(1), line(2), line(3)]
+    again.truncate(2)
+    assert again.rounds() == [line(1), line(2)]
+    assert not (directory.path / "final.json").exists()  # its numbers are no longer those of the record
+    again.append_round(line(3))
+    assert again.rounds() == [line(1), line(2), line(3)]
+    assert sorted(path.name for path in directory.path.iterdir()) == ["config.toml", "environment.json", "rounds.jsonl"]
+
+
+def test_half_a_line_that_a_kill_left_is_cut_off(tmp_path, experiment):
+    directory = RunDirectory.open(tmp_path / "run", experiment, resume=False)
+    directory.append_round(line(1))
+    with (directory.path / "rounds.jsonl").open("a") as file:
+        file.write('{"round": 2, "lo')
+    again = RunDirectory.open(tmp_path / "run", experiment, resume=True)
+    assert again.rounds() == [line(1)]
+    again.append_round(line(2))
+    assert again.rounds() == [line(1), line(2)]
+
+
+def test_a_directory_of_which_only_temporary_files_were_written_counts_as_new(tmp_path, experiment):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / ".config.toml.tmp").write_text("see")
+    RunDirectory.open(tmp_path / "run", experiment, resume=True)
+    assert (tmp_path / "run" / "config.toml").read_text() == to_toml(experiment)
+
+
+def test_a_damaged_line_is_named(tmp_path, experiment):
+    directory = RunDirectory.open(tmp_path / "run", experiment, resume=False)
+    path = directory.path / "rounds.jsonl"
+    path.write_text(json.dumps(line(1)) + "\n{nonsense\n" + json.dumps(line(3)) + "\n")
+    with pytest.raises(RecordError, match=r"rounds\.jsonl: line 2 is damaged"):
+        directory.rounds()
+    path.write_text(json.dumps(line(1)) + "\n" + json.dumps(line(3)) + "\n")
+    with pytest.raises(RecordError, match="line 2 must be the object of round 2"):
+        directory.rounds()
+
+
+def test_fewer_rounds_than_the_checkpoint_knows_of(tmp_path, experiment):
+    directory = RunDirectory.open(tmp_path / "run", experiment, resume=False)
+    directory.append_round(line(1))
+    with pytest.raises(RecordError, match="the checkpoint is of round 2, got only 1 rounds on record"):
+        directory.truncate(2)
+
+
+@pytest.mark.parametrize(("finished", "state"), [(False, "an unfinished"), (True, "a finished")])
+def test_a_run_of_the_same_experiment_needs_resume(tmp_path, experiment, finished, state):
+    directory = RunDirectory.open(tmp_path / "run", experiment, resume=False)
+    if finished:
+        directory.finish({})
+    with pytest.raises(RecordError, match=f"holds {state} run of this experiment: pass --resume or choose another"):
+        RunDirectory.open(tmp_path / "run", experiment, resume=False)
+
+
+@pytest.mark.parametrize("resume", [False, True])
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("local.lr=0.1", "holds another experiment: local.lr is 0.05 there, got 0.1"),
+        ("seed=1", "holds another experiment: seed is 0 there, got 1"),
+        ("method.name=fedavg", "holds another experiment: method.name is 'fedfibos' there, got 'fedavg'"),
+        ("local.steps=5", "holds another experiment: local.steps is not set there, got 5"),
+        (
+            "federation.capacities={1.0=1}",
+            "holds another experiment: federation.capacities.1.0 is 0.2 there, got 1",
+        ),
+    ],
+)
+def test_another_experiment_is_refused_and_left_alone(tmp_path, experiment, override, message, resume):
+    out = tmp_path / "run"
+    RunDirectory.open(out, experiment, resume=False).append_round(line(1))
+    before = {path.name: path.read_bytes() for path in out.iterdir()}
+    other = load_experiment(tmp_path / "experiment.toml", [override])
+    with pytest.raises(RecordError) as caught:
+        RunDirectory.open(out, other, resume=resume)
+    assert message in str(caught.value)
+    assert {path.name: path.read_bytes() for path in out.iterdir()} == before
+
+
+def test_a_folder_of_something_else_is_refused(tmp_path, experiment):
+    (tmp_path / "photos").mkdir()
+    (tmp_path / "photos" / "cat.jpg").write_bytes(b"meow")
+    with pytest.raises(RecordError, match="is not empty and no run directory"):
+        RunDirectory.open(tmp_path / "photos", experiment, resume=True)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(RecordError, match="file cannot be written: Not a directory"):
+        RunDirectory.open(tmp_path / "file", experiment, resume=False)
+
+
+def test_a_full_disk_is_one_line_and_loses_nothing(tmp_path, experiment, monkeypatch):
+    directory = RunDirectory.open(tmp_path / "run", experiment, resume=False)
+    directory.append_round(line(1))
+
+    def full(descriptor):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", full)  # the operating system's answer when the disk is full
+        for write in (lambda: directory.append_round(line(2)), lambda: directory.finish({"rounds": 1})):
+            with pytest.raises(RecordError, match="cannot be written: No space left on device") as caught:
+                write()
+            assert "\n" not in str(caught.value)
+    assert directory.rounds() == [line(1)]
+    assert sorted(path.name for path in directory.path.iterdir()) == ["config.toml", "environment.json", "rounds.jsonl"]
+    directory.append_round(line(2))
+    assert directory.rounds() == [line(1), line(2)]
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="this system has no /dev/full")
+def test_a_really_full_device(tmp_path, experiment):
+    directory = RunDirectory.open(tmp_path / "run", experiment, resume=False)
+    (directory.path / "rounds.jsonl").symlink_to("/dev/full")
+    with pytest.raises(RecordError, match=r"rounds\.jsonl cannot be written: No space left on device"):
+        directory.append_round(line(1))
+
+
+def test_a_resumption_elsewhere_is_added_to_the_environment(tmp_path, experiment):
+    out = tmp_path / "run"
+    RunDirectory.open(out, experiment, resume=False)
+    path = out / "environment.json"
+    first = json.loads(path.read_text())
+    RunDirectory.open(out, experiment, resume=True)
+    assert json.loads(path.read_text()) == first
+    path.write_text(json.dumps({**first, "torch": "2.6.0"}))
+    RunDirectory.open(out, experiment, resume=True)
+    assert json.loads(path.read_text()) == {**first, "torch": "2.6.0", "resumed": [first]}
+
+
+def test_nothing_in_the_environment_names_a_folder_of_the_machine():
+    arguments = [
+        "/home/someone/bin/fedfibos",
+        "run",
+        "a/b.toml",
+        "--out",
+        "/data/runs/x",
+        "--data-dir=/data/d",
+        "seed=3",
+    ]
+    assert describe("cpu", arguments)["command"] == [
+        "fedfibos", "run", "a/b.toml", "--out", "x", "--data-dir=d", "seed=3"
+    ]  # fmt: skip
+    assert shareable("local.lr=0.1") == "local.lr=0.1"
+
+
+def evaluated(number, full, submodels, local, by_capacity):
+    evaluation = {
+        "global": {"full": full, "submodels": submodels},
+        "local": {"mean": local, "by_capacity": by_capacity},
+    }
+    return line(number, evaluation=evaluation)
+
+
+def test_summary_of_three_evaluations_by_hand():
+    rounds = [
+        evaluated(1, 0.5, {"1.0": 0.5, "0.5": 0.1, "mean": 0.3}, 0.25, {"1.0": 0.5, "0.5": None}),
+        line(2, rejected={"3": "NaN loss", "4": "NaN loss"}),
+        evaluated(3, 0.75, {"1.0": 0.75, "0.5": 0.25, "mean": 0.5}, 0.75, {"1.0": 0.75, "0.5": 0.5}),
+        evaluated(4, 0.25, {"1.0": 0.25, "0.5": 0.25, "mean": 0.25}, 0.5, {"1.0": 0.25, "0.5": None}),
+    ]
+    assert summarise(rounds) == {
+        "global_accuracy": {
+            "full": {"last": 0.25, "last20": 0.5, "best": 0.75},
+            "submodels": {
+                "1.0": {"last": 0.25, "last20": 0.5, "best": 0.75},
+                "0.5": {"last": 0.25, "last20": pytest.approx(0.2), "best": 0.25},
+                "mean": {"last": 0.25, "last20": pytest.approx(0.35), "best": 0.5},
+            },
+        },
+        "local_accuracy": {
+            "mean": {"last": 0.5, "last20": 0.5, "best": 0.75},
+            "by_capacity": {
+                "1.0": {"last": 0.25, "last20": 0.5, "best": 0.75},
+                "0.5": {"last": 0.5, "last20": 0.5, "best": 0.5},  # the one evaluation that has it
+            },
+        },
+        "bytes": {"down": 40, "up": 12},
+        "seconds": 2.0,
+        "rejected": 2,
+    }
+
+
+def test_last20_is_the_mean_of_the_last_twenty_evaluations_not_rounds():
+    rounds = []
+    for number in range(1, 51):
+        accuracy = number / 100
+        if number % 2 == 0:  # evaluations at 2, 4, ..., 50; the last twenty are 12, 14, ..., 50
+            rounds.append(evaluated(number, accuracy, {"mean": accuracy}, accuracy, {}))
+        else:
+            rounds.append(line(number))
+    curve = summarise(rounds)["global_accuracy"]["full"]
+    assert curve == {"last": 0.5, "last20": pytest.approx(0.31), "best": 0.5}
+
+
+def test_a_run_without_an_evaluation_has_no_summary():
+    with pytest.raises(ValueError, match="at least one evaluated round, got none in 1 rounds"):
+        summarise([line(1)])
