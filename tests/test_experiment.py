@@ -1,6 +1,7 @@
 """Experiment files: types, overrides, bases, presets, round trip, and errors of one line."""
 
 import pickle
+from pathlib import Path
 
 import pytest
 
@@ -157,6 +158,24 @@ def test_a_file_holds_what_differs_from_its_base(minimal, tmp_path):
     assert (experiment.seed, experiment.build_method()) == (4, FedAvg())
     federation = experiment.federation
     assert (federation.clients, federation.cohort, federation.rounds) == (20, 2, 9)
+
+
+FILES = sorted((Path(__file__).parents[1] / "experiments").rglob("*.toml"))
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: f"{path.parent.name}/{path.stem}")
+def test_every_experiment_file_of_the_repository_is_valid(path, tmp_path):
+    experiment = load_experiment(path)
+    (tmp_path / "config.toml").write_text(to_toml(experiment))
+    assert load_experiment(tmp_path) == experiment
+
+
+def test_the_derived_digits_experiments():
+    files = {path.stem: path for path in FILES if path.parent.name == "digits"}
+    base, letter, ceiling = (load_experiment(files[name]) for name in ("fedfibos", "algorithm1", "fedavg"))
+    assert base.build_method() == FedFIbOS()
+    assert (letter.build_method().sharing, letter.local) == ("client", base.local)
+    assert (ceiling.build_method(), ceiling.federation.capacities) == (FedAvg(), {1.0: 1.0})
 
 
 @pytest.mark.parametrize(
