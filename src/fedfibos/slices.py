@@ -59,7 +59,7 @@ def train_slice(
     if client.local.absent_labels == "keep" or client.data is None:
         return upload
     layout = submodel.layout if isinstance(submodel, Slice) else model.layout
-    held = _without_absent_classes(model, layout, client.data.labels).to(model.device)
+    held = without_absent_classes(model, layout, client.data.labels).to(model.device)
     return replace(upload, delta=torch.where(held, upload.delta, 0.0), held=held)
 
 
@@ -114,7 +114,7 @@ def _scaled_by(factor: float, scaled: list[bool], layout: Layout, device: torch.
     return constrain
 
 
-def _without_absent_classes(model: Model, layout: Layout, labels: Tensor) -> Tensor:
+def without_absent_classes(model: Model, layout: Layout, labels: Tensor) -> Tensor:
     """bool, shape ``(layout.size,)``: False on the classifier's entries of classes without an example."""
     if not model.axes.classes:
         raise ValueError(

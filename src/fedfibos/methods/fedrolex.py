@@ -19,8 +19,9 @@ Deviations:
       rolls forwards. They mirror each other.
     - ⌈rC⌉ channels, as released; the paper writes ⌊rC⌋.
     - Scaler and the averaging of classifier rows are those of HeteroFL, as in the released code; see there.
-    - Not reproduced: the released options ``overlap`` (reshuffles in all rounds but every 512th, and advances with
-      every client) and ``random``; weights by number of updates, equal for all holders of a parameter.
+    - Not reproduced: the released server overwrites its counters of updates while it reads them, so that norms, biases
+      and the classifier weigh their holders 1, 2, 3, ... in the order of the clients. Its options ``overlap`` (which
+      reshuffles in all rounds but every 512th, and advances with every client) and ``random`` are left out.
     - Where a model can only be cut in units (groups of GroupNorm), the window rolls by units.
     - Evaluation is the library's: the released code normalises with the statistics of the test batch.
     - Coverage: of a C x C tensor clients of windows of L channels ever train min(1, (2L − 1)/C).
