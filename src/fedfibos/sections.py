@@ -134,8 +134,6 @@ class Federation:
         capacities: Capacity -> share of the clients; or ``uniform`` or ``non-uniform``, the paper's tables.
         assignment: ``fixed``, or ``dynamic``: every client's capacity is redrawn each round.
         weighting: Weight of an upload in the averages: ``uniform``, or the client's number of ``samples``.
-        capacity_basis: What a capacity is a fraction of, for methods that cut whole channels: ``parameters``
-            (the largest width whose share of the parameters is at most the capacity), or ``width``.
     """
 
     clients: Positive
@@ -146,7 +144,6 @@ class Federation:
     )
     assignment: Literal["fixed", "dynamic"] = "fixed"
     weighting: Literal["uniform", "samples"] = "uniform"
-    capacity_basis: Literal["parameters", "width"] = "parameters"
 
     def __post_init__(self) -> None:
         if self.cohort > self.clients:

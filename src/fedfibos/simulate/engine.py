@@ -107,7 +107,7 @@ def simulate(
     """
     with _one_thread():
         world = build_world(experiment, device=device, data_dir=data_dir, warn=on_warning)
-        directory = RunDirectory.open(out, experiment, resume)
+        directory = RunDirectory.open(out, experiment, resume, device)
         store = CheckpointStore(directory.path)
         checkpoint = store.load_latest(world.model.layout, on_warning) if resume else None
         if checkpoint is None:

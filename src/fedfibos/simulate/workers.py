@@ -63,6 +63,10 @@ class Setting:
         return correct(self.model, params, work, self.test, self.batch_size, self.calibration)
 
 
+class WorkerError(RuntimeError):
+    """A worker process failed or ended."""
+
+
 class InProcess:
     """Trains and evaluates here, one client after another."""
 
@@ -245,13 +249,13 @@ class WorkerPool:
         except (EOFError, ConnectionError):
             raise self._ended(number) from None
         if kind == "error":
-            raise RuntimeError(f"a worker process failed:\n{reply}")
+            raise WorkerError(f"a worker process failed: {reply}")
         return reply
 
-    def _ended(self, number: int) -> RuntimeError:
+    def _ended(self, number: int) -> WorkerError:
         self._processes[number].join(timeout=5)
         code = self._processes[number].exitcode
-        return RuntimeError(f"a worker process ended unexpectedly (exit code {code}; -9 is out of memory or a kill)")
+        return WorkerError(f"a worker process ended unexpectedly (exit code {code}; -9 is out of memory or a kill)")
 
 
 def _work(setting: Setting, flat: Tensor, slot: _Slot, pipe: Connection, inherited: list[Connection]) -> None:

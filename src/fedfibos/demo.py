@@ -1,0 +1,129 @@
+"""``fedfibos demo``: all methods at equal budgets on the bundled digits, in about a minute.
+
+20 clients of five capacities, Dirichlet 0.3. The ceiling is FedAvg with full-size clients only, the floor FedAvg on
+a model that the smallest client can hold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from fedfibos.data.partition import Partition
+from fedfibos.experiment import Experiment
+from fedfibos.local import LocalTraining
+from fedfibos.progress import percent, progress_on
+from fedfibos.sections import Data, Evaluation, Federation, MethodChoice, ModelChoice
+from fedfibos.simulate import simulate
+
+SMALLEST = 0.0625
+
+BASE = Experiment(
+    data=Data("digits", Partition("dirichlet", alpha=0.3)),
+    model=ModelChoice("mlp", options={"hidden": (128, 64)}),
+    federation=Federation(clients=20, cohort=10, rounds=80),
+    method=MethodChoice("fedfibos"),
+    local=LocalTraining(steps=20, batch_size=20, lr=0.1),
+    evaluation=Evaluation(every=4),
+)
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One line of the demo's table.
+
+    Attributes:
+        title: How it is called in the table.
+        folder: Its run directory, below the demo's.
+        experiment: What is run.
+    """
+
+    title: str
+    folder: str
+    experiment: Experiment
+
+
+def entries() -> list[Entry]:
+    """The runs of the demo, in the order of the table."""
+
+    def fedavg(capacity: float) -> Experiment:
+        federation = replace(BASE.federation, capacities={capacity: 1.0})
+        return replace(BASE, federation=federation, method=MethodChoice("fedavg", settings={"capacity": capacity}))
+
+    def with_method(name: str, preset: str | None = None) -> Experiment:
+        return replace(BASE, method=MethodChoice(name, preset))
+
+    return [
+        Entry("FedAvg, all full-size (ceiling)", "fedavg-full", fedavg(1.0)),
+        Entry("FedAvg, all smallest (floor)", "fedavg-smallest", fedavg(SMALLEST)),
+        Entry("HeteroFL", "heterofl", with_method("heterofl")),
+        Entry("FedRolex", "fedrolex", with_method("fedrolex")),
+        Entry("FedBRB (our interpretation)", "fedbrb", with_method("fedbrb")),
+        Entry("FIARSE", "fiarse", with_method("fiarse")),
+        Entry("FedFIbOS", "fedfibos", with_method("fedfibos")),
+        Entry("FedFIbOS, Algorithm 1 to the letter", "fedfibos-algorithm1", with_method("fedfibos", "algorithm1")),
+    ]
+
+
+def run_demo(out: Path, workers: int | None, console: Console) -> None:
+    """Run the demo into a new folder and print its table."""
+    console.print(
+        "20 clients hold the bundled digits, unequally (Dirichlet 0.3), and can afford 1, 1/2, 1/4, 1/8 or 1/16 of an\n"
+        f"MLP's parameters. Ten of them train each of {BASE.federation.rounds} rounds. Every method gets equal budgets."
+    )
+    results: list[tuple[Entry, Mapping[str, Any]]] = []
+    for entry in entries():
+        progress = progress_on(console)
+        progress.start(entry.experiment)
+        final = None
+        try:
+            final = simulate(
+                entry.experiment,
+                out / entry.folder,
+                workers=workers,
+                on_round=progress.round,
+                on_warning=progress.warn,
+            )
+        finally:
+            progress.finish(final)
+        results.append((entry, final))
+    console.print(results_table(results))
+    console.print(
+        "Accuracy on test data, mean of the last 20 evaluations, one seed. global: the whole test set, on the full\n"
+        "model, on the submodels (mean over capacities) and on the smallest; local: each client's own submodel on its\n"
+        f"own test split. MB: sent per run, both ways. Training took {sum(f['seconds'] for _, f in results):.0f} s."
+    )
+    console.print(f"Run directories: {out}", soft_wrap=True)
+
+
+def results_table(results: list[tuple[Entry, Mapping[str, Any]]]) -> Table:
+    """A line an entry."""
+    table = Table()
+    table.add_column("method")
+    for column in ("global, full", "submodels", "smallest", "local", "MB"):
+        table.add_column(column, justify="right", no_wrap=True)
+    for entry, final in results:
+        accuracy = final["global_accuracy"]
+        submodels = accuracy["submodels"]
+        table.add_row(
+            entry.title,
+            percent(accuracy["full"]["last20"]),
+            percent(submodels["mean"]["last20"]),
+            percent(submodels[str(SMALLEST)]["last20"]) if str(SMALLEST) in submodels else "–",
+            percent(final["local_accuracy"]["mean"]["last20"]),
+            f"{(final['bytes']['down'] + final['bytes']['up']) / 1e6:.1f}",
+        )
+    return table
+
+
+def new_folder(parent: Path) -> Path:
+    """The first of ``demo-1``, ``demo-2``, ... that does not exist."""
+    number = 1
+    while (parent / f"demo-{number}").exists():
+        number += 1
+    return parent / f"demo-{number}"
