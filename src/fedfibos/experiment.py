@@ -32,7 +32,7 @@ from fedfibos.sections import (
 from fedfibos.types import Method
 from fedfibos.validation import ExperimentError, check_name, checked, did_you_mean, listed
 
-__all__ = ["Experiment", "ExperimentError", "load_experiment", "to_toml"]
+__all__ = ["Experiment", "ExperimentError", "Layer", "load_experiment", "to_toml"]
 
 
 @dataclass(frozen=True, config=CONFIG)
@@ -97,7 +97,7 @@ class Layer:
     values: dict[str, Any]
 
 
-def load_experiment(path: Path | str, overrides: Sequence[str] = ()) -> Experiment:
+def load_experiment(path: Path | str, overrides: Sequence[str | Layer] = ()) -> Experiment:
     """Read an experiment file and apply overrides.
 
     A file may name another with ``base = "relative.toml"`` and then holds only what differs. Naming another
@@ -106,14 +106,15 @@ def load_experiment(path: Path | str, overrides: Sequence[str] = ()) -> Experime
 
     Args:
         path: The TOML file, or a run directory (its ``config.toml``).
-        overrides: ``section.key=value``; the value is a TOML literal, a bare word is text.
+        overrides: ``section.key=value``, where the value is a TOML literal and a bare word is text; or tables from
+            elsewhere. Later ones override earlier ones.
 
     Raises:
         ExperimentError: In one line: the file, the key, what was got, what was wanted, the nearest valid name.
     """
     path = Path(path)
     layers = _files(path / "config.toml" if path.is_dir() else path, ())
-    layers += [_override(text) for text in overrides]
+    layers += [_override(item) if isinstance(item, str) else item for item in overrides]
     merged: dict[str, Any] = {}
     for layer in layers:
         merged = _merge(merged, layer.values)

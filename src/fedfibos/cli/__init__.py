@@ -1,4 +1,4 @@
-"""The command line: ``fedfibos run``, ``methods`` and ``data``.
+"""The command line: ``fedfibos run``, ``sweep``, ``report``, ``audit``, ``diagnose``, ``methods``, ``data``, ``demo``.
 
 Exit codes: 0 done; 1 the run failed; 2 wrong usage or a wrong experiment; 130 interrupted. Errors are one line on
 standard error. What needs torch is imported by the command that needs it, so ``--help`` answers at once.
@@ -97,6 +97,7 @@ def run(
     from fedfibos.experiment import ExperimentError, load_experiment
     from fedfibos.record import RecordError
     from fedfibos.round import NoUploadError
+    from fedfibos.simulate import WorkerError
 
     if out is None and not dry_run:
         return _fail("a run needs --out DIR, the run directory to write", WRONG_USAGE)
@@ -114,7 +115,7 @@ def run(
         return _simulate(settings, out, again, resume=resume, workers=workers, device=device.value, data_dir=data_dir)
     except ExperimentError as error:
         return _fail(str(error), WRONG_USAGE)
-    except (RecordError, NoUploadError, ValueError, OSError) as error:
+    except (RecordError, NoUploadError, WorkerError, ValueError, OSError) as error:
         return _fail(str(error), FAILED)
 
 
@@ -147,6 +148,42 @@ def _check_device(device: Device) -> None:
 
 
 @app.command()
+def sweep(
+    study: Annotated[Path, typer.Argument(help="Study file (TOML): a base experiment, a grid of variants, seeds.")],
+    overrides: Annotated[list[str] | None, typer.Argument(help="section.key=value ..., for every run.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(callback=_folder, help="Folder of the run directories; default: runs/FOLDER/STUDY.")
+    ] = None,
+    only: Annotated[list[str] | None, typer.Option(help="axis=variant,... : a part of the grid; seed=0 too.")] = None,
+    workers: Annotated[int | None, typer.Option(min=1, help="Processes; default: one a processor.")] = None,
+    device: Annotated[Device, typer.Option(help="Where clients train.")] = Device.cpu,
+    data_dir: DataDir = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Check every run's settings and list them; no run.")
+    ] = False,
+) -> int:
+    """Run every cell of a study with every seed; finished runs are skipped, broken ones resumed."""
+    from fedfibos.cli.sweep import again
+    from fedfibos.cli.sweep import sweep as run_sweep
+    from fedfibos.experiment import ExperimentError
+    from fedfibos.simulate import Interrupted
+
+    rest = ["--workers", str(workers)] if workers is not None else []
+    rest += ["--data-dir", str(data_dir)] if data_dir is not None else []
+    rest += ["--device", device.value] if device is not Device.cpu else []
+    try:
+        _check_device(device)
+        options = {"workers": workers, "device": device.value, "data_dir": data_dir}
+        done = run_sweep(study, overrides or (), out, only or (), dry_run, Console(), **options)
+    except ExperimentError as error:
+        return _fail(str(error), WRONG_USAGE)
+    except Interrupted as stop:
+        command = again(study, overrides or (), out, only or (), rest)
+        return _fail(f"{stop} of the current run; go on with: {command}", INTERRUPTED)
+    return 0 if done else FAILED
+
+
+@app.command()
 def methods() -> None:
     """List the methods: what each selects, its presets and its paper."""
     from fedfibos.cli.methods import show_methods
@@ -160,3 +197,24 @@ def data(data_dir: DataDir = None) -> None:
     from fedfibos.cli.datasets import show_data
 
     show_data(data_dir, Console())
+
+
+@app.command()
+def demo(
+    out: Annotated[
+        Path | None, typer.Option(callback=_folder, help="Folder for its run directories; default: runs/demo-N.")
+    ] = None,
+    workers: Annotated[int | None, typer.Option(min=1, help="Processes; default: one a processor.")] = None,
+) -> int:
+    """Compare all methods at equal budgets on the bundled digits; about a minute."""
+    from fedfibos.demo import new_folder, run_demo
+    from fedfibos.record import RecordError
+    from fedfibos.simulate import Interrupted
+
+    try:
+        run_demo(out or new_folder(Path("runs")), workers, Console())
+    except Interrupted as stop:
+        return _fail(f"{stop}; the demo is not resumed, start it again", INTERRUPTED)
+    except (RecordError, ValueError, OSError) as error:
+        return _fail(str(error), FAILED)
+    return 0

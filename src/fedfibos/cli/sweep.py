@@ -1,0 +1,144 @@
+"""``fedfibos sweep``: one line a run, a summary at the end, and what to type to go on."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.status import Status
+from rich.table import Table
+
+from fedfibos.progress import duration, percent
+from fedfibos.spread import Spread, spread
+from fedfibos.sweep import OnRound, Outcome, PlannedRun, Study, SweepProgress, describe_grid, load_study, run_study
+
+
+def sweep(
+    path: Path,
+    overrides: Sequence[str],
+    out: Path | None,
+    only: Sequence[str],
+    dry_run: bool,
+    console: Console,
+    **options: Any,
+) -> bool:
+    """Run a study and print its summary.
+
+    Returns:
+        Whether every run has its results.
+    """
+    study = load_study(path, overrides, only)
+    console.print(f"{path}: {describe_grid(study)}", markup=False, highlight=False, soft_wrap=True)
+    if dry_run:
+        for run in study.runs:
+            console.print(str(run.folder), markup=False, highlight=False, soft_wrap=True)
+        return True
+    out = out or default_folder(path)
+    progress = LineProgress(console, len(study.runs))
+    try:
+        outcomes = run_study(study, out, progress, **options)
+    finally:
+        progress.close()
+    console.print(summary_table(study, outcomes))
+    console.print(f"run directories: {out}", markup=False, highlight=False, soft_wrap=True)
+    return all(outcome.final is not None for outcome in outcomes)
+
+
+def default_folder(path: Path) -> Path:
+    """``runs/small/cifar10`` for ``experiments/small/cifar10.toml``."""
+    return Path("runs") / path.parent.name / path.stem
+
+
+def again(path: Path, overrides: Sequence[str], out: Path | None, only: Sequence[str], rest: Sequence[str]) -> str:
+    """The command that goes on with a sweep."""
+    words = ["fedfibos", "sweep", str(path), *overrides]
+    words += ["--out", str(out)] if out is not None else []
+    for selection in only:
+        words += ["--only", selection]
+    return shlex.join([*words, *rest])
+
+
+class LineProgress(SweepProgress):
+    """A line a run; on a terminal, the round of the current one beside it."""
+
+    def __init__(self, console: Console, total: int) -> None:
+        self.console = console
+        self.total = total
+        self.number = 0
+        self.status: Status | None = None
+
+    def start(self, run: PlannedRun, resumed: bool) -> OnRound:
+        """See :class:`fedfibos.sweep.SweepProgress`."""
+        name = f"{run.folder}{' (resumed)' if resumed else ''}"
+        if not self.console.is_terminal:
+            return lambda record: None
+        self.status = self.console.status(name)
+        self.status.start()
+        rounds = run.experiment.federation.rounds
+
+        def show(record: Mapping[str, Any]) -> None:
+            if self.status is not None:
+                self.status.update(f"{name}: round {record['round']} of {rounds}, loss {record['loss']:.3f}")
+
+        return show
+
+    def warn(self, text: str) -> None:
+        """See :class:`fedfibos.sweep.SweepProgress`."""
+        print(f"  warning: {text}", file=sys.stderr)
+
+    def finish(self, outcome: Outcome) -> None:
+        """See :class:`fedfibos.sweep.SweepProgress`."""
+        self.close()
+        self.number += 1
+        line = f"[{self.number}/{self.total}] {outcome.run.folder}: {result(outcome)}"
+        self.console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+    def close(self) -> None:
+        """Take the terminal's status line away."""
+        if self.status is not None:
+            self.status.stop()
+            self.status = None
+
+
+def result(outcome: Outcome) -> str:
+    """What became of a run, in a few words."""
+    final = outcome.final
+    if final is None:
+        return f"failed: {outcome.reason}"
+    accuracy = final["global_accuracy"]
+    text = (
+        f"global {percent(accuracy['full']['last'])} (submodels {percent(accuracy['submodels']['mean']['last'])})  "
+        f"local {percent(final['local_accuracy']['mean']['last'])}"
+    )
+    return f"{text}  {'finished before' if outcome.state == 'finished' else duration(final['seconds'])}"
+
+
+def summary_table(study: Study, outcomes: Sequence[Outcome]) -> Table:
+    """Mean ± sd over seeds of each cell, at the last evaluation."""
+    table = Table(title="accuracy at the last evaluation in %, mean ± sd over seeds")
+    for axis in study.axes or ("",):
+        table.add_column(axis)
+    for column in ("runs", "global, full", "submodels", "local"):
+        table.add_column(column, justify="right", no_wrap=True)
+    by_cell: dict[tuple[str, ...], list[Outcome]] = {}
+    for outcome in outcomes:
+        by_cell.setdefault(outcome.run.cell, []).append(outcome)
+    for cell, members in by_cell.items():
+        finals = [outcome.final for outcome in members if outcome.final is not None]
+        runs = str(len(finals)) if len(finals) == len(members) else f"{len(finals)} of {len(members)}"
+        table.add_row(
+            *(cell or ("",)),
+            runs,
+            _cell(spread(final["global_accuracy"]["full"]["last"] for final in finals)),
+            _cell(spread(final["global_accuracy"]["submodels"]["mean"]["last"] for final in finals)),
+            _cell(spread(final["local_accuracy"]["mean"]["last"] for final in finals)),
+        )
+    return table
+
+
+def _cell(value: Spread | None) -> str:
+    return "–" if value is None else value.text(100)

@@ -1,0 +1,42 @@
+"""Mean ± standard deviation of a number over seeds."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Spread:
+    """A number measured in several runs.
+
+    Attributes:
+        mean: Over the runs.
+        sd: Sample standard deviation (n − 1); None for a single run.
+        n: Number of runs.
+    """
+
+    mean: float
+    sd: float | None
+    n: int
+
+    def text(self, scale: float = 1.0, digits: int = 1) -> str:
+        """``81.2 ± 0.4``; a single run has no spread, and says so: ``81.2 (n = 1)``."""
+        mean = f"{scale * self.mean:.{digits}f}"
+        return f"{mean} (n = 1)" if self.sd is None else f"{mean} ± {scale * self.sd:.{digits}f}"
+
+
+def spread(values: Iterable[float | None]) -> Spread | None:
+    """Mean and spread of the values that are there; None where there is none.
+
+    Example:
+        >>> spread([0.8, 0.9, None])
+        Spread(mean=0.85, sd=0.07071067811865474, n=2)
+    """
+    known = [value for value in values if value is not None]
+    if not known:
+        return None
+    sd = statistics.stdev(known) if len(known) > 1 else None
+    return Spread(math.fsum(known) / len(known), sd, len(known))

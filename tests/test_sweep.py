@@ -1,0 +1,233 @@
+"""Studies: the grid, what is skipped, resumed and reported, Ctrl-C, and the study files that ship."""
+
+import json
+import os
+import re
+import signal
+from pathlib import Path
+
+import pytest
+
+from fedfibos.capacities import NON_UNIFORM, UNIFORM
+from fedfibos.cli import INTERRUPTED, WRONG_USAGE, main
+from fedfibos.experiment import ExperimentError
+from fedfibos.simulate import Interrupted
+from fedfibos.spread import Spread, spread
+from fedfibos.sweep import SweepProgress, load_study, run_study
+
+BASE = """
+[data]
+name = "digits"
+[model]
+name = "mlp"
+options = { hidden = [8] }
+[federation]
+clients = 5
+cohort = 2
+rounds = 3
+[method]
+name = "fedfibos"
+[local]
+steps = 1
+[evaluation]
+every = 2
+"""
+STUDY = """
+base = "base.toml"
+seeds = [3, 1]
+[all]
+local.lr = 0.2
+[grid.split.iid]
+data.partition.scheme = "iid"
+[grid.split.few]
+data.partition = { scheme = "pathological", classes_per_client = 4 }
+[grid.method.fiarse]
+method.name = "fiarse"
+[grid.method.letter]
+method = { name = "fedfibos", preset = "algorithm1" }
+"""
+EXPERIMENTS = Path(__file__).parent.parent / "experiments"
+STUDIES = sorted(
+    path
+    for folder in ("paper", "small")
+    for path in (EXPERIMENTS / folder).glob("*.toml")
+    if not path.stem.endswith("-base")
+)
+
+
+@pytest.fixture
+def study(tmp_path):
+    (tmp_path / "base.toml").write_text(BASE)
+    path = tmp_path / "study.toml"
+    path.write_text(STUDY)
+    return path
+
+
+class Log(SweepProgress):
+    """Remembers what it is told."""
+
+    def __init__(self, interrupt_at=None):
+        self.started, self.finished, self.interrupt_at = [], [], interrupt_at
+
+    def start(self, run, resumed):
+        self.started.append((run.folder.as_posix(), resumed))
+
+        def on_round(record):
+            if (len(self.started), record["round"]) == self.interrupt_at:
+                os.kill(os.getpid(), signal.SIGINT)
+
+        return on_round
+
+    def finish(self, outcome):
+        self.finished.append((outcome.run.folder.as_posix(), outcome.state))
+
+
+def test_every_variant_of_every_axis_with_every_seed_seed_after_seed(study):
+    runs = load_study(study).runs
+    assert [run.folder.as_posix() for run in runs] == [
+        f"{split}/{method}/seed-{seed}"
+        for seed in (3, 1)
+        for split in ("iid", "few")
+        for method in ("fiarse", "letter")
+    ]
+    assert [run.experiment.seed for run in runs] == [3] * 4 + [1] * 4
+    last = runs[-1].experiment
+    assert (last.data.partition.scheme, last.data.partition.classes_per_client) == ("pathological", 4)
+    assert (last.method.name, last.method.preset, last.local.lr) == ("fedfibos", "algorithm1", 0.2)
+
+
+def test_a_derived_study_replaces_axes_and_overrides_all_before_the_variants(study):
+    derived = study.with_name("derived.toml")
+    derived.write_text(
+        'study = "study.toml"\nseeds = [0]\n[all]\nlocal.lr = 0.5\n[grid.split.dirichlet]\ndata.partition.alpha = 9.0\n'
+    )
+    runs = load_study(derived, ["federation.rounds=7"]).runs
+    assert [run.folder.as_posix() for run in runs] == ["dirichlet/fiarse/seed-0", "dirichlet/letter/seed-0"]
+    for run in runs:
+        assert (run.experiment.local.lr, run.experiment.federation.rounds) == (0.5, 7)
+        assert run.experiment.data.partition.alpha == 9.0
+
+
+def test_a_part_of_the_grid(study):
+    runs = load_study(study, only=["method=letter", "seed=1"]).runs
+    assert [run.folder.as_posix() for run in runs] == ["iid/letter/seed-1", "few/letter/seed-1"]
+
+
+@pytest.mark.parametrize(
+    ("edit", "message"),
+    [
+        (lambda s: s.replace('base = "base.toml"', ""), "must name its base .an experiment. or the study"),
+        (lambda s: s.replace("seeds", "seed"), "a key of a study must be one of .* got 'seed'; did you mean 'seeds'"),
+        (lambda s: s.replace("[3, 1]", "[3, 3]"), "seeds must differ"),
+        (lambda s: s.replace("[3, 1]", "[-1]"), "seeds must be an array of integers from 0"),
+        (lambda s: s.replace("[grid.split.iid]", '[grid.split."a/b"]'), "a variant becomes a folder's name, got 'a/b'"),
+        (lambda s: s.replace("[grid.split.iid]", "[grid.split.iid]\nseed = 4"), "grid.split.iid must not set seed"),
+        (lambda s: s.replace('"fiarse"', '"fiasre"'), "study.toml: method 'fiarse'.*did you mean 'fiarse'"),
+        (lambda s: s.replace("local.lr = 0.2", "local.lr = -1.0"), "study.toml: .*lr must be a positive number"),
+        (lambda s: s.replace("base.toml", "gone.toml"), "gone.toml: cannot be read"),
+        (
+            lambda s: s.replace("base.toml", "study.toml").replace("base", "study"),
+            "must not lead back to the same file",
+        ),
+    ],
+)
+def test_errors_are_one_line_and_name_the_place(study, edit, message):
+    study.write_text(edit(STUDY))
+    with pytest.raises(ExperimentError, match=message) as error:
+        load_study(study)
+    assert "\n" not in str(error.value)
+
+
+def test_an_unknown_selection_names_the_nearest(study):
+    with pytest.raises(ExperimentError, match=r"a selection of method must be .* got 'fiars'; did you mean 'fiarse'"):
+        load_study(study, only=["method=fiars"])
+
+
+def test_an_interrupted_sweep_goes_on_to_the_same_results(study, tmp_path):
+    planned = load_study(study, only=["seed=1", "method=fiarse"])
+    whole = run_study(planned, tmp_path / "whole", Log(), workers=1)
+    log = Log(interrupt_at=(2, 1))
+    with pytest.raises(Interrupted):
+        run_study(planned, tmp_path / "broken", log, workers=1)
+    assert log.finished == [("iid/fiarse/seed-1", "done")]
+    log = Log()
+    outcomes = run_study(planned, tmp_path / "broken", log, workers=1)
+    assert log.started == [("few/fiarse/seed-1", True)]
+    assert log.finished == [("iid/fiarse/seed-1", "finished"), ("few/fiarse/seed-1", "done")]
+    assert [o.final["params_sha256"] for o in outcomes] == [o.final["params_sha256"] for o in whole]
+
+
+def test_a_run_that_cannot_be_made_is_reported_and_the_next_one_begins(study, tmp_path, capsys):
+    other = tmp_path / "out" / "iid" / "fiarse" / "seed-1"
+    other.mkdir(parents=True)
+    (other / "config.toml").write_text(BASE.replace("rounds = 3", "rounds = 4"))
+    (other / "final.json").write_text("{}")
+    code = main(["sweep", str(study), "--out", str(tmp_path / "out"), "--only", "seed=1", "--only", "method=fiarse"])
+    out = capsys.readouterr().out
+    assert code == 1
+    assert re.search(r"\[1/2\] iid/fiarse/seed-1: failed: .* holds another experiment: .*", out)
+    assert re.search(r"\[2/2\] few/fiarse/seed-1: global [\d.]+ % \(submodels [\d.]+ %\)", out)
+    assert re.search(r"iid +│ fiarse +│ +0 of 1 │ +– │", out)
+    assert json.loads((other / "final.json").read_text()) == {}
+
+
+def test_ctrl_c_says_how_to_go_on(study, tmp_path, capsys, monkeypatch):
+    def interrupted(*args, **options):
+        raise Interrupted(2)
+
+    monkeypatch.setattr("fedfibos.sweep.simulate", interrupted)
+    code = main(
+        ["sweep", str(study), "local.lr=0.1", "--out", str(tmp_path / "o"), "--only", "seed=1", "--workers", "1"]
+    )
+    assert code == INTERRUPTED
+    wanted = f"go on with: fedfibos sweep {study} local.lr=0.1 --out {tmp_path / 'o'} --only seed=1 --workers 1"
+    assert wanted in capsys.readouterr().err
+
+
+def test_a_wrong_study_is_wrong_usage(study, capsys):
+    assert main(["sweep", str(study), "local.lrr=1"]) == WRONG_USAGE
+    assert "unknown key 'local.lrr'" in capsys.readouterr().err
+
+
+def test_mean_and_sample_sd():
+    assert spread([0.8, 0.9, None]) == Spread(pytest.approx(0.85), pytest.approx(0.0707107), 2)
+    assert spread([0.812]) == Spread(0.812, None, 1)
+    assert spread([None]) is None
+    assert spread([0.8, 0.9]).text(100) == "85.0 ± 7.1"
+    assert spread([0.8]).text(100) == "80.0 (n = 1)"
+
+
+@pytest.mark.parametrize("path", STUDIES, ids=lambda path: f"{path.parent.name}-{path.stem}")
+def test_every_cell_of_the_studies_that_ship_loads(path):
+    runs = load_study(path).runs
+    assert len({run.experiment.seed for run in runs}) >= 3
+    assert len({run.folder for run in runs}) == len(runs)
+
+
+@pytest.mark.parametrize("name", ["cifar10", "cifar100"])
+def test_the_paper_s_cells_at_the_paper_s_scale(name):
+    runs = load_study(EXPERIMENTS / "paper" / f"{name}.toml", only=["seed=0"]).runs
+    classes = {"cifar10": (5, 2), "cifar100": (50, 20)}[name]
+    splits = {(p.scheme, p.classes_per_client if p.scheme == "pathological" else p.alpha) for p in partitions(runs)}
+    assert splits == {("pathological", classes[0]), ("pathological", classes[1]), ("dirichlet", 0.3)}
+    assert {tuple(run.experiment.federation.capacities.items()) for run in runs} == {
+        tuple(UNIFORM.items()),
+        tuple(NON_UNIFORM.items()),
+    }
+    for run in runs:
+        federation = run.experiment.federation
+        assert (federation.clients, federation.cohort, federation.rounds) == (100, 10, 800)
+        assert (run.experiment.data.name, run.experiment.model.name) == (name, "resnet18")
+
+
+def test_the_small_grid_is_the_paper_s_grid():
+    paper = load_study(EXPERIMENTS / "paper" / "cifar10.toml").runs
+    small = load_study(EXPERIMENTS / "small" / "cifar10.toml").runs
+    assert [run.folder for run in small] == [run.folder for run in paper]
+    assert partitions(small) == partitions(paper)
+    assert {run.experiment.model.name for run in small} == {"resnet8"}
+    assert {run.experiment.local.steps for run in small} == {100}
+
+
+def partitions(runs):
+    return [run.experiment.data.partition for run in runs]
