@@ -49,11 +49,30 @@ def federated_round(
     Raises:
         NoUploadError: All clients were rejected; the message names each one's reason.
     """
-    cohort = sorted(cohort, key=lambda client: client.id)
-    jobs = ((client, method.extract(model, state, params, client)) for client in cohort)
+    jobs = submodels(method, model, state, params, cohort)
+    return merge(method, state, params, cohort, run(method, model, params, jobs))
+
+
+def submodels(method: Method, model: Model, state: State, params: Params, cohort: Sequence[Client]) -> Iterator[Job]:
+    """Line 6: every client's submodel, from the state at the start of the round, in the order of client ids."""
+    return ((client, method.extract(model, state, params, client)) for client in sorted(cohort, key=lambda c: c.id))
+
+
+def merge(
+    method: Method,
+    state: State,
+    params: Params,
+    cohort: Sequence[Client],
+    outcomes: Iterable[tuple[Client, Upload | str]],
+) -> tuple[State, Params, RoundReport]:
+    """Lines 19 to 24: the server's half of a round, from the outcomes in the order of client ids.
+
+    Raises:
+        NoUploadError: All clients were rejected.
+    """
     sums, next_state, rejected, losses = Sums(params.layout, params.flat.device), state, {}, []
     down = up = 0
-    for client, outcome in run(method, model, params, jobs):
+    for client, outcome in outcomes:
         reason = outcome if isinstance(outcome, str) else fault(outcome)
         if reason or isinstance(outcome, str):
             rejected[client.id] = reason or ""
@@ -66,7 +85,7 @@ def federated_round(
     if not losses:
         raise NoUploadError("no usable upload in the round: " + "; ".join(rejected.values()))
     next_state, next_params = method.aggregate(next_state, params, sums)
-    participants = tuple(client.id for client in cohort)
+    participants = tuple(sorted(client.id for client in cohort))
     return next_state, next_params, RoundReport(participants, rejected, sum(losses) / len(losses), down, up)
 
 

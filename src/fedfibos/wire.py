@@ -1,0 +1,324 @@
+"""What server and clients send each other, as bytes: only the submodel travels.
+
+Down: the submodel and its values. A mask goes as a compressed bitmap of the d maskable coordinates (or as compressed
+gaps between held ones, whichever is smaller) and the values of the held coordinates, densely. A slice goes as the
+widths of its axes: the client trains the small tensors and need not know which channels they are. Up: the update on
+the held coordinates, and a statistic where the method asks for one. The submodel is not sent back: an upload names
+the download that it answers.
+
+Every payload is versioned, of bounded size and checksummed (against damage, not against forgery: that is what TLS and
+client keys are for). Decoding reads fixed-size fields and arrays of known length, executes nothing, and raises
+:class:`WireError`, in one line, for whatever is not exactly as expected.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import struct
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedfibos.bitmap import pack_bits, pack_mask, unpack_bits, unpack_mask
+from fedfibos.model import Model
+from fedfibos.params import Layout, Params
+from fedfibos.payload import Reader, WireError
+from fedfibos.precision import Precision, decode_statistic, encode_statistic
+from fedfibos.submodel import Mask, Slice, Submodel, full
+from fedfibos.types import Upload
+
+__all__ = [
+    "Download",
+    "Precision",
+    "WireError",
+    "decode_download",
+    "decode_mask",
+    "decode_upload",
+    "encode_download",
+    "encode_mask",
+    "encode_upload",
+    "token_of",
+]
+
+MAGIC, VERSION = b"FFib", 1
+TOKEN_SIZE = 16
+_HEADER = struct.Struct("<4sBB8sqI")  # magic, version, kind, layout digest, client, round
+_UPLOAD = struct.Struct("<16sdIBB")  # answered download, loss, steps, statistic's coverage, whether rows are left out
+MAX_AXES = 0xFFFF
+
+
+class _Kind(IntEnum):
+    DOWNLOAD, UPLOAD, MASK = 1, 2, 3
+
+
+class _Shape(IntEnum):
+    FULL, MASK, SLICE = 0, 1, 2
+
+
+_COVERAGE: tuple[Literal["held", "all"] | None, ...] = (None, "held", "all")
+
+
+@dataclass(frozen=True)
+class Download:
+    """What a client receives: the submodel to train and the parameters on it.
+
+    Attributes:
+        client: Its id.
+        round: Round counter t.
+        submodel: As the client sees it: of a slice, ``index`` counts local coordinates.
+        params: A mask's values in the full layout, zero off the mask; a slice's in the small one.
+        token: Names this very payload in the answer.
+    """
+
+    client: int
+    round: int
+    submodel: Submodel
+    params: Params
+    token: bytes
+
+
+def encode_download(client: int, t: int, submodel: Submodel, params: Params, model: Model) -> bytes:
+    """The server's message to a client.
+
+    Args:
+        client: Its id.
+        t: Round counter.
+        submodel: What it holds.
+        params: The global parameters.
+        model: Architecture; its axes name a slice's widths.
+
+    Raises:
+        ValueError: A mask that leaves out a coordinate that is always held.
+    """
+    parts = [_header(_Kind.DOWNLOAD, client, t, model.layout)]
+    if isinstance(submodel, Slice):
+        parts += [struct.pack("<B", _Shape.SLICE), _pack_widths(submodel.widths, model)]
+    elif submodel.held is None:
+        parts.append(struct.pack("<B", _Shape.FULL))
+    else:
+        parts += [struct.pack("<B", _Shape.MASK), pack_mask(_maskable_bits(submodel.held, model.layout))]
+    parts.append(_float32(_dense(submodel, submodel.gather(params.flat))))
+    return _sealed(parts)
+
+
+def decode_download(payload: bytes, model: Model) -> Download:
+    """What a client reads.
+
+    Raises:
+        WireError: Not a sound download for this model.
+    """
+    layout = model.layout
+    reader, client, t = _opened(payload, _Kind.DOWNLOAD, layout, 4 * layout.size + layout.num_maskable + 8 * MAX_AXES)
+    (shape,) = reader.unpack("<B")
+    submodel: Submodel
+    if shape == _Shape.FULL:
+        submodel = full(layout)
+    elif shape == _Shape.MASK:
+        submodel = _mask_of(reader, layout)
+    elif shape == _Shape.SLICE:
+        submodel = _slice_of(reader, model)
+    else:
+        raise WireError(f"the kind of a submodel must be 0, 1 or 2, got {shape}")
+    values = reader.floats(submodel.num_held)
+    reader.end()
+    small = submodel.layout if isinstance(submodel, Slice) else layout
+    return Download(client, t, submodel, Params(small, _local(submodel, values, small.size)), token_of(payload))
+
+
+def encode_upload(
+    upload: Upload, client: int, t: int, answers: bytes, layout: Layout, precision: Precision = "float32"
+) -> bytes:
+    """A client's answer.
+
+    Args:
+        upload: What its training gave.
+        client: Its id.
+        t: Round counter.
+        answers: Token of the download.
+        layout: Layout of the full model.
+        precision: Of the statistic. The update always travels in float32.
+    """
+    submodel, statistic = upload.submodel, upload.statistic
+    coverage = 0 if statistic is None else _COVERAGE.index(upload.observed)
+    parts = [
+        _header(_Kind.UPLOAD, client, t, layout),
+        _UPLOAD.pack(answers, upload.loss, upload.num_steps, coverage, upload.held is not None),
+        _float32(_dense(submodel, upload.delta)),
+    ]
+    if statistic is not None:
+        if isinstance(submodel, Slice):
+            raise ValueError(f"a statistic goes with a mask, client {client} has one for a slice")
+        held = submodel.held if upload.observed == "held" else None
+        parts.append(encode_statistic(statistic, held, layout, precision))
+    if upload.held is not None:
+        parts.append(pack_bits(_dense(submodel, upload.held).numpy()))
+    return _sealed(parts)
+
+
+def decode_upload(payload: bytes, client: int, t: int, answers: bytes, submodel: Submodel, layout: Layout) -> Upload:
+    """What the server reads: the upload, on the submodel that it sent.
+
+    Args:
+        payload: The bytes.
+        client: Who was asked.
+        t: In which round.
+        answers: Token of the download it was sent.
+        submodel: The submodel it was sent, as the server sees it.
+        layout: Layout of the full model.
+
+    Raises:
+        WireError: Not a sound answer to that download.
+    """
+    reader, *_ = _opened(payload, _Kind.UPLOAD, layout, 9 * layout.size + 8 * len(layout.names), client, t)
+    answered, loss, num_steps, coverage, left_out = reader.unpack(_UPLOAD.format)
+    if answered != answers:
+        raise WireError(f"the upload of client {client} is for another submodel than it was sent")
+    if not math.isfinite(loss):
+        raise WireError(f"the training loss must be finite, got {loss}")
+    if num_steps < 1 or coverage >= len(_COVERAGE) or left_out > 1:
+        raise WireError(f"an upload's fields are out of range: {num_steps} steps, flags {coverage} and {left_out}")
+    size = submodel.layout.size if isinstance(submodel, Slice) else layout.size
+    delta = _local(submodel, reader.floats(submodel.num_held), size)
+    statistic, observed = None, _COVERAGE[coverage]
+    if observed is not None:
+        if isinstance(submodel, Slice):
+            raise WireError(f"a statistic goes with a mask, client {client} sent one for a slice")
+        statistic = decode_statistic(reader, submodel.held if observed == "held" else None, layout)
+    held = None
+    if left_out:
+        held = _local(submodel, torch.from_numpy(unpack_bits(reader, submodel.num_held)), size)
+    reader.end()
+    return Upload(submodel, delta, loss, num_steps, statistic, observed or "held", held)
+
+
+def encode_mask(client: int, t: int, mask: Mask, layout: Layout) -> bytes:
+    """The mask that a client chose by a score of its own."""
+    held = torch.ones(layout.size, dtype=torch.bool) if mask.held is None else mask.held
+    return _sealed([_header(_Kind.MASK, client, t, layout), pack_mask(_maskable_bits(held, layout))])
+
+
+def decode_mask(payload: bytes, client: int, t: int, most: int, layout: Layout) -> Mask:
+    """The mask that a client chose.
+
+    Args:
+        payload: The bytes.
+        client: Who was asked.
+        t: In which round.
+        most: How many maskable coordinates its capacity allows.
+        layout: Layout of the full model.
+
+    Raises:
+        WireError: Not a sound mask, or one that holds more than allowed, or nothing.
+    """
+    reader, *_ = _opened(payload, _Kind.MASK, layout, layout.num_maskable, client, t)
+    mask = _mask_of(reader, layout)
+    reader.end()
+    count = mask.num_held - (layout.size - layout.num_maskable)
+    if not 1 <= count <= most:
+        raise WireError(f"the mask of client {client} must hold 1 to {most} coordinates, got {count}")
+    return full(layout) if count == layout.num_maskable else mask
+
+
+def token_of(payload: bytes) -> bytes:
+    """What names a payload: its checksum."""
+    return bytes(payload[-TOKEN_SIZE:])
+
+
+def _header(kind: _Kind, client: int, t: int, layout: Layout) -> bytes:
+    return _HEADER.pack(MAGIC, VERSION, kind, _layout_digest(layout), client, t)
+
+
+def _sealed(parts: list[bytes]) -> bytes:
+    body = b"".join(parts)
+    return body + hashlib.blake2b(body, digest_size=TOKEN_SIZE).digest()
+
+
+def _opened(
+    payload: bytes, kind: _Kind, layout: Layout, most: int, client: int | None = None, t: int | None = None
+) -> tuple[Reader, int, int]:
+    """Check size, checksum and header; a reader behind the header, the client and the round."""
+    most += _HEADER.size + _UPLOAD.size + TOKEN_SIZE + 64
+    if len(payload) > most:
+        raise WireError(f"the payload must be at most {most} bytes, got {len(payload)}")
+    if len(payload) < _HEADER.size + TOKEN_SIZE:
+        raise WireError(f"the payload must be at least {_HEADER.size + TOKEN_SIZE} bytes, got {len(payload)}")
+    body = memoryview(payload)[:-TOKEN_SIZE]
+    magic, version, got_kind, digest, got_client, got_t = _HEADER.unpack(body[: _HEADER.size])
+    if magic != MAGIC or version != VERSION:
+        raise WireError(f"the payload must begin with {MAGIC!r} version {VERSION}, got {magic!r} version {version}")
+    if hashlib.blake2b(body, digest_size=TOKEN_SIZE).digest() != token_of(payload):
+        raise WireError("the payload is damaged: its checksum is another")
+    if got_kind != kind:
+        raise WireError(f"the payload must be of kind {kind} ({kind.name.lower()}), got {got_kind}")
+    if digest != _layout_digest(layout):
+        raise WireError("server and client have different models: names or shapes of their parameters differ")
+    if client is not None and got_client != client:
+        raise WireError(f"the payload must be of client {client}, got client {got_client}")
+    if t is not None and got_t != t:
+        raise WireError(f"the payload must be of round {t}, got round {got_t}")
+    reader = Reader(body)
+    reader.take(_HEADER.size)
+    return reader, got_client, got_t
+
+
+def _layout_digest(layout: Layout) -> bytes:
+    words = repr((layout.names, layout.shapes, layout.num_maskable_tensors)).encode()
+    return hashlib.blake2b(words, digest_size=8).digest()
+
+
+def _maskable_bits(held: Tensor, layout: Layout) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    if not bool(held[layout.num_maskable :].all()):
+        raise ValueError("a mask must hold every coordinate that is not maskable")
+    bits: np.ndarray[Any, np.dtype[np.bool_]] = held[: layout.num_maskable].cpu().numpy()
+    return bits
+
+
+def _mask_of(reader: Reader, layout: Layout) -> Mask:
+    held = torch.ones(layout.size, dtype=torch.bool)
+    held[: layout.num_maskable] = torch.from_numpy(unpack_mask(reader, layout.num_maskable))
+    return Mask(held, int(held.sum()))
+
+
+def _pack_widths(widths: tuple[tuple[str, int], ...], model: Model) -> bytes:
+    numbers = {axis: number for number, axis in enumerate(model.axes.sizes)}
+    pairs = [struct.pack("<HI", numbers[axis], width) for axis, width in widths]
+    return struct.pack("<H", len(pairs)) + b"".join(pairs)
+
+
+def _slice_of(reader: Reader, model: Model) -> Slice:
+    """The slice as the client sees it: small tensors, local coordinates."""
+    axes = tuple(model.axes.sizes)
+    (count,) = reader.unpack("<H")
+    widths: dict[str, int] = {}
+    for _ in range(count):
+        number, width = reader.unpack("<HI")
+        axis = axes[number] if number < len(axes) else None
+        if axis is None or axis in widths or not 1 <= width <= model.axes.sizes[axis]:
+            raise WireError(f"a slice's axis {number} of width {width} is not one of the model's {len(axes)} axes")
+        widths[axis] = width
+    small = model.axes.small_layout(model.layout, widths)
+    return Slice(torch.arange(small.size), small, tuple(widths.items()))
+
+
+def _dense(submodel: Submodel, local: Tensor) -> Tensor:
+    """The held coordinates of a local vector, one after another."""
+    local = local.detach().cpu()
+    return local[submodel.held.cpu()] if isinstance(submodel, Mask) and submodel.held is not None else local
+
+
+def _local(submodel: Submodel, dense: Tensor, size: int) -> Tensor:
+    """The local vector with those held coordinates, zero elsewhere."""
+    if isinstance(submodel, Slice) or submodel.held is None:
+        return dense
+    local = torch.zeros(size, dtype=dense.dtype)
+    local[submodel.held.cpu()] = dense
+    return local
+
+
+def _float32(values: Tensor) -> bytes:
+    return values.numpy().astype("<f4", copy=False).tobytes()
