@@ -11,6 +11,7 @@ from fedfibos.params import Layout
 from fedfibos.types import Upload
 
 Average = Literal["participants", "holders"]
+_SMALLEST = torch.finfo(torch.float32).tiny
 
 
 class Sums:
@@ -66,11 +67,11 @@ class Sums:
         """
         if average == "participants":
             return self.delta / self.weight
-        return torch.where(self.held > 0, self.delta / self.held, 0.0)
+        return self.delta / self.held.clamp_min(_SMALLEST)  # Σ w·Δ is 0 where nobody held
 
     def mean_statistic(self) -> tuple[Tensor, Tensor] | None:
         """``(mean over the observers, observed)``, both shape ``(d,)``; None when nobody sent a statistic."""
         if self.statistic is None or self.observers is None:
             return None
         observed = self.observers > 0
-        return torch.where(observed, self.statistic / self.observers, 0.0), observed
+        return self.statistic / self.observers.clamp_min(1.0), observed  # 0 where nobody observed

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Literal
@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from fedfibos.model import Model, Workspace
+from fedfibos.model import Model
 from fedfibos.params import Params
 from fedfibos.submodel import Mask, Submodel
 from fedfibos.types import Client, Inputs, Upload
@@ -144,12 +144,26 @@ def batch_indices(
 
 
 @contextmanager
-def seeded(generator: torch.Generator) -> Iterator[None]:
-    """Run a block (dropout) on its own random stream and leave torch's global stream as it was."""
+def seeded(generator: torch.Generator, device: torch.device) -> Iterator[None]:
+    """Run a block (dropout) on its own random stream and leave torch's global streams as they were.
+
+    ``torch.manual_seed`` is not used: without a CUDA device it formats a stack trace, which costs more than a small
+    client's training.
+    """
     seed = int(torch.randint(2**62, (), generator=generator))
-    with torch.random.fork_rng(devices=list(range(torch.cuda.device_count()))):
-        torch.manual_seed(seed)
+    streams = [torch.default_generator]
+    if device.type == "cuda":
+        torch.cuda.init()
+        index = torch.cuda.current_device() if device.index is None else device.index
+        streams.append(torch.cuda.default_generators[index])
+    before = [each.get_state() for each in streams]
+    try:
+        for each in streams:
+            each.manual_seed(seed)
         yield
+    finally:
+        for each, state in zip(streams, before, strict=True):
+            each.set_state(state)
 
 
 def local_training(
@@ -188,12 +202,17 @@ def local_training(
     start = submodel.gather(params.flat)
     module = work.load(start)
     module.train()
-    trained, parameters = _trainable(work, start, constrain)
-    optimizer = _optimizer(local, parameters)
-    masks = _gradient_masks(work, submodel)
+    trained = work.values if constrain is None else start.clone()
+    masks = work.layout.views(submodel.indicator) if isinstance(submodel, Mask) and submodel.held is not None else None
+    move = (
+        _adamw(local, work.layout.views(trained))
+        if local.optimizer == "adamw"
+        else _sgd(local, work.layout.views(trained))
+    )
+    autocast = torch.autocast(model.device.type, torch.bfloat16) if local.precision == "bfloat16" else nullcontext()
     loss_of = partial(_loss, present=data.labels.unique() if local.absent_labels == "mask" else None)
     losses = []
-    with seeded(client.stream("dropout")):
+    with seeded(client.stream("dropout"), model.device):
         shuffle, augment = client.stream("batches"), client.stream("augment")
         for indices in batch_indices(local, len(data), shuffle, work.has_batch_norm):
             slope = None
@@ -203,7 +222,7 @@ def local_training(
                     work.values.copy_(effective)
             inputs = to_device(data.batch(indices, augment), model.device)
             labels = data.labels[indices].to(model.device)
-            with torch.autocast(model.device.type, torch.bfloat16, enabled=local.precision == "bfloat16"):
+            with autocast:
                 loss = loss_of(module(inputs), labels)
             gradients = [
                 torch.zeros_like(p) if g is None else g
@@ -215,40 +234,66 @@ def local_training(
             ]
             if observe is not None:
                 observe(Step(module, inputs, labels, gradients, loss_of))
-            if masks is not None:
-                torch._foreach_mul_(gradients, masks)
             if slope is not None:
                 torch._foreach_mul_(gradients, work.layout.views(slope))
-            for parameter, gradient in zip(parameters, gradients, strict=True):
-                parameter.grad = gradient
-            if local.clip_norm:
-                nn.utils.clip_grad_norm_(parameters, local.clip_norm)
-            optimizer.step()
+            move(gradients, masks)
             losses.append(loss.detach())
     delta = start.sub_(trained)
     return Upload(submodel, delta, float(torch.stack(losses).mean()), len(losses))
 
 
-def _trainable(work: Workspace, start: Tensor, constrain: Constrain | None) -> tuple[Tensor, list[nn.Parameter]]:
-    """The vector that the optimiser moves, and its tensors: the module's own, unless it is constrained."""
-    if constrain is None:
-        return work.values, work.parameters
-    vector = start.clone()
-    return vector, [nn.Parameter(view) for view in work.layout.views(vector)]
+Move = Callable[[list[Tensor], list[Tensor] | None], None]
+"""One optimiser step in place, given the gradients and, tensor by tensor, 1 on held coordinates and 0 elsewhere.
+
+Held coordinates only: a zero gradient at a zero value leaves a coordinate at zero under either optimiser.
+"""
 
 
-def _gradient_masks(work: Workspace, submodel: Submodel) -> list[Tensor] | None:
-    """1 on held coordinates, 0 elsewhere, tensor by tensor; None where everything is held."""
-    if isinstance(submodel, Mask) and submodel.held is not None:
-        return work.layout.views(submodel.held.to(work.values))
-    return None
+def _sgd(local: LocalTraining, values: list[Tensor]) -> Move:
+    """torch.optim.SGD's rule, without bookkeeping that costs as much as a step of a small model."""
+    momenta: list[Tensor] = []
+
+    def move(gradients: list[Tensor], masks: list[Tensor] | None) -> None:
+        if not (local.clip_norm or local.weight_decay or local.momentum):
+            if masks is None:
+                torch._foreach_add_(values, gradients, alpha=-local.lr)
+            else:
+                torch._foreach_addcmul_(values, gradients, masks, value=-local.lr)
+            return
+        _mask_and_clip(gradients, masks, local.clip_norm)
+        if local.weight_decay:
+            torch._foreach_add_(gradients, values, alpha=local.weight_decay)
+        if local.momentum:
+            if momenta:
+                torch._foreach_mul_(momenta, local.momentum)
+                torch._foreach_add_(momenta, gradients)
+            else:
+                momenta.extend(gradients)
+        torch._foreach_add_(values, momenta or gradients, alpha=-local.lr)
+
+    return move
 
 
-def _optimizer(local: LocalTraining, parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
-    """A fresh optimiser. Held coordinates only: a zero gradient at a zero value leaves a coordinate at zero."""
-    if local.optimizer == "adamw":
-        return torch.optim.AdamW(parameters, local.lr, betas=local.betas, weight_decay=local.weight_decay, fused=True)
-    return torch.optim.SGD(parameters, local.lr, momentum=local.momentum, weight_decay=local.weight_decay, fused=True)
+def _adamw(local: LocalTraining, values: list[Tensor]) -> Move:
+    """torch.optim.AdamW, its state fresh."""
+    parameters = [nn.Parameter(value) for value in values]
+    optimizer = torch.optim.AdamW(parameters, local.lr, betas=local.betas, weight_decay=local.weight_decay, fused=True)
+
+    def move(gradients: list[Tensor], masks: list[Tensor] | None) -> None:
+        _mask_and_clip(gradients, masks, local.clip_norm)
+        for parameter, gradient in zip(parameters, gradients, strict=True):
+            parameter.grad = gradient
+        optimizer.step()
+
+    return move
+
+
+def _mask_and_clip(gradients: list[Tensor], masks: list[Tensor] | None, clip_norm: float) -> None:
+    if masks is not None:
+        torch._foreach_mul_(gradients, masks)
+    if clip_norm:
+        factor = clip_norm / (nn.utils.get_total_norm(gradients) + 1e-6)
+        torch._foreach_mul_(gradients, factor.clamp(max=1.0))
 
 
 def _loss(scores: Tensor, labels: Tensor, *, present: Tensor | None) -> Tensor:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -27,9 +28,18 @@ class Mask:
     held: Tensor | None
     num_held: int
 
+    @cached_property
+    def indicator(self) -> Tensor:
+        """1 on held coordinates, 0 elsewhere; float32, shape ``(size,)``. Only where ``held`` is given.
+
+        Multiplying by it is several times faster than a conditional, which the processor cannot predict.
+        """
+        assert self.held is not None
+        return self.held.to(torch.float32)
+
     def gather(self, flat: Tensor) -> Tensor:
         """The client's local vector: ``flat`` on the mask, zero elsewhere (a copy)."""
-        return flat.clone() if self.held is None else torch.where(self.held[: flat.numel()], flat, 0.0)
+        return flat.clone() if self.held is None else flat * self.indicator[: flat.numel()]
 
     def add_to(self, total: Tensor, local: Tensor, weight: float) -> None:
         """``total += weight * local``, in place."""
@@ -37,7 +47,10 @@ class Mask:
 
     def count_in(self, total: Tensor, weight: float) -> None:
         """``total += weight`` on every held coordinate, in place."""
-        total.add_(weight if self.held is None else self.held[: total.numel()] * weight)
+        if self.held is None:
+            total.add_(weight)
+        else:
+            total.add_(self.indicator[: total.numel()], alpha=weight)
 
 
 @dataclass(frozen=True)
