@@ -184,11 +184,38 @@ def sweep(
 
 
 @app.command()
-def methods() -> None:
-    """List the methods: what each selects, its presets and its paper."""
-    from fedfibos.cli.methods import show_methods
+def report(
+    runs: Annotated[list[Path], typer.Argument(help="Run directories, or folders with run directories below them.")],
+    out: Annotated[Path, typer.Option(callback=_folder, help="The page to write.")] = Path("report.html"),
+) -> int:
+    """Write one self-contained page of tables and figures from finished runs."""
+    from fedfibos.cli.report import report as write
+    from fedfibos.experiment import ExperimentError
+    from fedfibos.record import RecordError
 
-    show_methods(Console())
+    try:
+        write(runs, out, Console())
+    except ExperimentError as error:
+        return _fail(str(error), WRONG_USAGE)
+    except (RecordError, OSError) as error:
+        return _fail(str(error), FAILED)
+    return 0
+
+
+@app.command()
+def methods(
+    model: Annotated[str, typer.Option(help="Bundled model that the costs are for.")] = "resnet8",
+) -> int:
+    """List the methods: what each selects, its presets and its paper, and what each capacity costs a client."""
+    from fedfibos.cli.methods import show_costs, show_methods
+
+    console = Console()
+    show_methods(console)
+    try:
+        show_costs(model, console)
+    except ValueError as error:
+        return _fail(str(error), WRONG_USAGE)
+    return 0
 
 
 @app.command()

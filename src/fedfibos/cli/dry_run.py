@@ -1,77 +1,58 @@
-"""``fedfibos run --dry-run``: the resolved settings, and what each capacity really holds, receives and sends."""
+"""``fedfibos run --dry-run``: the resolved settings, and what each capacity holds, computes, receives and sends."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 import torch
 from rich.console import Console
+from rich.filesize import decimal
 from rich.table import Table
 
+from fedfibos.cost import Cost, cost
 from fedfibos.experiment import Experiment, to_toml
+from fedfibos.progress import percent
 from fedfibos.simulate import World, build_world
-from fedfibos.submodel import Submodel
-from fedfibos.traffic import download_bytes, upload_bytes
 
 
-@dataclass(frozen=True)
-class Plan:
-    """One capacity before the first round.
-
-    Attributes:
-        capacity: γ.
-        clients: Number of clients that have it (in round 0).
-        parameters: Parameters that its submodel holds, normalisation included.
-        share: Share of the d maskable parameters that it holds: the realised capacity.
-        bytes_down: Bytes to one client of it in a round.
-        bytes_up: Bytes from one client of it in a round.
-    """
-
-    capacity: float
-    clients: int
-    parameters: int
-    share: float
-    bytes_down: int
-    bytes_up: int
+def plan(world: World, experiment: Experiment) -> list[tuple[int, Cost]]:
+    """(Number of clients in round 0, cost) of every capacity, largest first."""
+    capacities = [client.capacity for client in world.population.clients(list(range(len(world.population))), 0)]
+    data = world.split.train.subset(torch.arange(2))
+    local = experiment.local
+    return [
+        (capacities.count(capacity), cost(world.method, world.model, capacity, data, local.batch_size, local))
+        for capacity in sorted(set(capacities), reverse=True)
+    ]
 
 
-def plan(world: World) -> list[Plan]:
-    """What every capacity means for this model and method, largest first.
-
-    The upload is measured on a real one: a single step on two examples.
-    """
-    params = world.model.initial_params()
-    params = replace(params, flat=params.flat.to(world.model.device))
-    state = world.method.init(params)
-    clients = world.population.clients(list(range(len(world.population))), 0)
-    plans = []
-    for capacity in sorted({client.capacity for client in clients}, reverse=True):
-        members = [client for client in clients if client.capacity == capacity]
-        submodel = world.method.extract(world.model, state, params, members[0])
-        step = replace(members[0].local, steps=1, epochs=None, batch_size=2)
-        client = replace(members[0], local=step, data=world.split.train.subset(torch.arange(2)))
-        upload = world.method.train(world.model, params, submodel, client)
-        layout = world.model.layout
-        plans.append(
-            Plan(
-                capacity,
-                len(members),
-                submodel.num_held,
-                held_maskable(submodel, layout.size, layout.num_maskable) / layout.num_maskable,
-                download_bytes(submodel, layout),
-                upload_bytes(upload),
-            )
+def cost_table(title: str, heads: Sequence[str], rows: Iterable[tuple[Sequence[str], Cost]]) -> Table:
+    """A table of costs; ``heads`` and the texts of each row are its first columns."""
+    table = Table(title=title, box=None, padding=(0, 2, 0, 0), pad_edge=False)  # within 80 columns
+    for column in heads:
+        table.add_column(column, no_wrap=True)
+    for column in ("capacity", "parameters", "share", "MACs", "memory", "down", "up"):
+        table.add_column(column, justify="right", no_wrap=True)
+    for texts, row in rows:
+        table.add_row(
+            *texts,
+            f"{row.capacity:g}",
+            f"{row.parameters:,}",
+            percent(row.share),
+            decimal(row.macs).replace("bytes", "").replace("B", "").strip(),
+            decimal(row.memory),
+            decimal(row.bytes_down),
+            decimal(row.bytes_up),
         )
-    return plans
+    return table
 
 
-def held_maskable(submodel: Submodel, size: int, num_maskable: int) -> int:
-    """How many of the maskable coordinates a submodel holds."""
-    held = torch.zeros(size)
-    submodel.count_in(held, 1.0)
-    return int(held[:num_maskable].count_nonzero())
+COST_NOTE = (
+    "share: of the maskable parameters, realised. MACs: forward pass of one example. memory: weights, gradients and\n"
+    "activations kept in a training step on one batch. down, up: bytes a client a round, before compression. Masks\n"
+    "(FIARSE, FedFIbOS) are trained in the shape of the full model: they save bytes, not arithmetic."
+)
 
 
 def show_plan(experiment: Experiment, data_dir: Path | None, console: Console, warn: Callable[[str], None]) -> None:
@@ -79,16 +60,8 @@ def show_plan(experiment: Experiment, data_dir: Path | None, console: Console, w
     world = build_world(experiment, device="cpu", data_dir=data_dir, warn=warn)
     console.print(to_toml(experiment), markup=False, highlight=False, soft_wrap=True)
     layout = world.model.layout
-    table = Table(title=f"{layout.size:,} parameters, {layout.num_maskable:,} of them maskable; bytes a client a round")
-    for column in ("capacity", "clients", "parameters", "share", "bytes down", "bytes up"):
-        table.add_column(column, justify="right", no_wrap=True)
-    for row in plan(world):
-        table.add_row(
-            f"{row.capacity:g}",
-            str(row.clients),
-            f"{row.parameters:,}",
-            f"{row.share:.4f}",
-            f"{row.bytes_down:,}",
-            f"{row.bytes_up:,}",
-        )
-    console.print(table)
+    batch_size = experiment.local.batch_size
+    title = f"{layout.size:,} parameters, {layout.num_maskable:,} of them maskable; batches of {batch_size}"
+    rows = [((str(clients),), row) for clients, row in plan(world, experiment)]
+    console.print(cost_table(title, ("clients",), rows))
+    console.print(COST_NOTE, soft_wrap=True)

@@ -12,9 +12,14 @@ from rich.console import Console
 from rich.table import Table
 from torch import nn
 
+from fedfibos.capacities import UNIFORM
+from fedfibos.cli.dry_run import COST_NOTE, cost_table
+from fedfibos.cost import cost
+from fedfibos.data import TensorData
 from fedfibos.local import LocalTraining
 from fedfibos.methods import METHODS, PRESETS
 from fedfibos.model import model_of
+from fedfibos.models import build
 from fedfibos.submodel import Slice
 from fedfibos.types import Client, Method
 
@@ -68,6 +73,21 @@ def _first_reference(text: str) -> str:
     """The first paragraph under ``References:``, in one line."""
     found = re.search(r"^References:\n((?:[ \t]+\S.*\n?)+)", text, re.MULTILINE)
     return " ".join(found.group(1).split()) if found else ""
+
+
+def show_costs(model_name: str, console: Console) -> None:
+    """Print what each capacity costs under each method, for a bundled model on images of CIFAR-10's shape."""
+    shape, num_classes, batch_size = (3, 32, 32), 10, 20
+    module = build(model_name, num_classes, shape)
+    model = model_of(module, example=torch.zeros(2, *shape))
+    data = TensorData(torch.zeros(2, *shape), torch.tensor([0, 1]))
+    rows = []
+    for name, method in METHODS.items():
+        for capacity in UNIFORM:
+            rows.append(((name,), cost(method(), model, capacity, data, batch_size)))
+    title = f"{model_name} on 3x32x32 images, 10 classes, {model.layout.size:,} parameters, batches of {batch_size}"
+    console.print(cost_table(title, ("method",), rows))
+    console.print(COST_NOTE, soft_wrap=True)
 
 
 def show_methods(console: Console) -> None:

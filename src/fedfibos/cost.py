@@ -1,0 +1,120 @@
+"""What a capacity costs a client: parameters, arithmetic, memory and bytes, counted on one real training step."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+from torch.autograd.graph import saved_tensors_hooks
+from torch.utils.flop_counter import FlopCounterMode
+
+from fedfibos.local import LocalTraining, to_device
+from fedfibos.model import Model
+from fedfibos.params import Params
+from fedfibos.submodel import Submodel
+from fedfibos.traffic import download_bytes, upload_bytes
+from fedfibos.types import Client, Dataset, Method
+
+FLOAT_BYTES = 4
+
+
+@dataclass(frozen=True)
+class Cost:
+    """One client of one capacity, for one method.
+
+    A mask is trained in the shape of the full model, so it saves bytes and no arithmetic; a slice saves both.
+
+    Attributes:
+        capacity: γ.
+        parameters: Parameters that the submodel holds, normalisation included.
+        share: Share of the d maskable parameters that it holds: the realised capacity.
+        macs: Multiply-accumulate operations of the forward pass of one example (torch's FLOP counter, halved).
+        memory: Bytes at the peak of a training step on a batch of ``batch_size``: weights, gradients, and what the
+            forward pass keeps for the backward pass. The optimiser's state and temporary buffers are not in it.
+        bytes_down: Bytes to the client in a round.
+        bytes_up: Bytes from the client in a round.
+    """
+
+    capacity: float
+    parameters: int
+    share: float
+    macs: int
+    memory: int
+    bytes_down: int
+    bytes_up: int
+
+
+def cost(
+    method: Method,
+    model: Model,
+    capacity: float,
+    data: Dataset,
+    batch_size: int,
+    local: LocalTraining | None = None,
+) -> Cost:
+    """Count what a client of some capacity has to afford in its first round.
+
+    Args:
+        method: Extracts and trains the submodel.
+        model: Architecture and layout.
+        capacity: γ in (0, 1].
+        data: At least two examples of the kind that clients train on.
+        batch_size: B, for the memory.
+        local: Other settings of the local training; its steps and batch size are not used.
+    """
+    params = model.initial_params()
+    params = Params(params.layout, params.flat.to(model.device))
+    state = method.init(params)
+    one_step = replace(local or LocalTraining(), steps=1, epochs=None, batch_size=2)
+    client = Client(0, capacity, 0, 0, one_step, data)
+    submodel = method.extract(model, state, params, client)
+    layout = model.layout
+    indices = torch.arange(batch_size) % len(data)
+    return Cost(
+        capacity,
+        submodel.num_held,
+        held_maskable(submodel, layout.size, layout.num_maskable) / layout.num_maskable,
+        forward_macs(model, params, submodel, data),
+        training_memory(model, params, submodel, data, indices),
+        download_bytes(submodel, layout),
+        upload_bytes(method.train(model, params, submodel, client)),
+    )
+
+
+def held_maskable(submodel: Submodel, size: int, num_maskable: int) -> int:
+    """How many of the maskable coordinates a submodel holds."""
+    held = torch.zeros(size)
+    submodel.count_in(held, 1.0)
+    return int(held[:num_maskable].count_nonzero())
+
+
+def forward_macs(model: Model, params: Params, submodel: Submodel, data: Dataset) -> int:
+    """Multiply-accumulate operations of one example's forward pass through the (really smaller) submodel."""
+    module = model.workspace(submodel).load(submodel.gather(params.flat))
+    module.eval()
+    inputs = to_device(data.batch(torch.arange(1)), model.device)
+    with FlopCounterMode(display=False) as counter, torch.no_grad():
+        module(inputs)
+    return int(counter.get_total_flops()) // 2
+
+
+def training_memory(model: Model, params: Params, submodel: Submodel, data: Dataset, indices: Tensor) -> int:
+    """Bytes of weights, gradients, and the tensors that the forward pass keeps for the backward pass."""
+    space = model.workspace(submodel)
+    module = space.load(submodel.gather(params.flat))
+    module.train()
+    inputs = to_device(data.batch(indices), model.device)
+    weights = space.values.untyped_storage().data_ptr()
+    kept: dict[int, int] = {}
+
+    def note(tensor: Tensor) -> Tensor:
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() != weights:
+            kept[storage.data_ptr()] = storage.nbytes()
+        return tensor
+
+    with saved_tensors_hooks(note, lambda tensor: tensor):
+        loss = torch.nn.functional.cross_entropy(module(inputs), data.labels[indices].to(model.device))
+    assert loss.requires_grad
+    return 2 * FLOAT_BYTES * space.values.numel() + sum(kept.values())
