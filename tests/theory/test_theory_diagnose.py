@@ -13,6 +13,7 @@ import torch
 from rich.console import Console
 from tiny_federation import fleet, random_params, tiny_model
 from torch import nn
+from torch.nn.functional import cross_entropy
 
 from fedfibos.diagnose import diagnose, diagnosis_table
 from fedfibos.local import LocalTraining
@@ -21,7 +22,7 @@ from fedfibos.methods.fedfibos import FedFIbOS
 from fedfibos.model import Model, model_of
 from fedfibos.params import Params
 from fedfibos.round import federated_round, run_in_turn
-from fedfibos.submodel import top_k
+from fedfibos.submodel import mask_from_scores, top_k
 from fedfibos.theory import boundary_violations, dataset_fisher, jaccard, masking_error, surrogate
 from fedfibos.types import Client, Method, State, stream
 
@@ -100,6 +101,22 @@ def test_a_method_without_scores_or_masks_is_measured_beside_the_selections() ->
         assert list(here["violations"]) == ["fisher"]
 
 
+def test_only_selections_of_k_coordinates_are_put_in_order() -> None:
+    """The whole model (ε = 0, e = 0) would agree with everything; so would one selection under two names.
+
+    FedAvg's submodel is the first, the magnitude criterion's the second: both leave the four plain selections.
+    """
+    model = tiny_model()
+    params, _, clients = checkpoint(FedFIbOS(), model)
+    found = [
+        diagnose(model, params, method.init(params), method, clients, CAPACITIES, stream(0, "d"))["capacities"]
+        for method in (FedAvg(), FedFIbOS(criterion="magnitude"))
+    ]
+    for capacity in map(str, CAPACITIES):
+        assert found[0][capacity]["order_agreement"] == found[1][capacity]["order_agreement"]
+        assert found[0][capacity]["order_agreement"]["held"]["mean"] < 1.0
+
+
 def test_only_the_random_selection_depends_on_the_stream() -> None:
     one, same, other = (diagnosed(FedFIbOS(), generator=stream(s, "d")) for s in (1, 1, 2))
     assert one == same
@@ -110,7 +127,7 @@ def test_only_the_random_selection_depends_on_the_stream() -> None:
 
 
 def test_the_loss_is_the_one_the_client_trains_with() -> None:
-    """A client with two of three classes: masking the third one's score changes its gradients and its Fisher."""
+    """A client without one of three classes: masking that class's score changes its gradients and its Fisher."""
     model, method = tiny_model(), FedFIbOS()
     params, state, clients = checkpoint(method, model)
     data = clients[0].data
@@ -123,8 +140,15 @@ def test_the_loss_is_the_one_the_client_trains_with() -> None:
         found.append(diagnose(model, params, state, method, [client], [0.5], stream(0, "d")))
     plain, masked = (f["capacities"]["0.5"]["selections"]["magnitude"] for f in found)
     assert plain["jaccard"] == masked["jaccard"]
-    assert plain["error"] != masked["error"]
     assert plain["surrogate"] != masked["surrogate"]
+    layout = params.layout
+    mask = mask_from_scores(params.flat[: layout.num_maskable].abs(), 0.5, layout)
+    subset = data.subset(keep)
+    present = torch.isin(torch.arange(3), subset.labels).float()
+    losses = (cross_entropy, lambda scores, labels: cross_entropy(scores * present, labels))
+    for numbers, loss in zip((plain, masked), losses, strict=True):
+        error = masking_error(model, params, mask, subset, loss=loss)
+        assert numbers["error"]["held"]["mean"] == pytest.approx(error.held)
 
 
 def test_batch_normalisation_falls_back_to_minibatches_and_says_so() -> None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from tiny_federation import fleet, mask_history, masks, random_params, tiny_model
 
@@ -17,7 +17,8 @@ from fedfibos.methods.fedfibos import FedFIbOS
 from fedfibos.submodel import mask_from_scores
 
 ROUNDS = 40
-fixed = settings(derandomize=True, deadline=None, max_examples=20)
+# A failing case is a whole training run: shown as found, since shrinking it would take minutes.
+fixed = settings(derandomize=True, deadline=None, max_examples=20, phases=[Phase.explicit, Phase.generate])
 
 
 @fixed
@@ -85,7 +86,7 @@ def test_line_17_to_the_letter_pulls_unheld_weights_to_zero(average: str) -> Non
 
     Averaged by participants, a weight that nobody holds becomes 0 in one round, one that h of A hold loses the share
     (A − h)/A of what the others never received. Ours leaves the first as it is, and moves the second by its holders.
-    By holders the letter has no place to go wrong where nobody holds, and still pulls wherever somebody does.
+    By holders the letter divides what all sent by the few that held: the whole weight goes where one of two holds.
     """
     model = tiny_model()
     params, size = random_params(model, 4), model.layout.size
@@ -111,7 +112,6 @@ def test_line_17_to_the_letter_pulls_unheld_weights_to_zero(average: str) -> Non
         # One of two holds: half of the weight goes, whatever the holder learnt.
         torch.testing.assert_close(letter_after[one], ours_after[one] - before[one] / 2)
     else:
-        torch.testing.assert_close(letter_after[nobody], before[nobody])
         torch.testing.assert_close(letter_after[one], ours_after[one] - before[one])
 
 
