@@ -210,7 +210,7 @@ def test_heterofl_trains_the_same(norm):
     )
     data = TensorData(wave((6, *IMAGE), 1.0, 0.0, 0.7), torch.tensor([0, 2, 0, 2, 2, 0]))
     participant = Client(0, 0.5, 0, 0, local, data)
-    params, method = model.initial_params(), HeteroFL(capacity_basis="width", **PRESETS["heterofl"]["paper"])
+    params, method = model.initial_params(), HeteroFL(**PRESETS["heterofl"]["paper"])
     submodel = method.extract(model, State(), params, participant)
     upload = method.train(model, params, submodel, participant)
     assert upload.loss == pytest.approx(sum(record["losses"]) / 2, rel=1e-5)
@@ -228,7 +228,7 @@ def test_heterofl_trains_the_same(norm):
 def test_fedrolex_holds_the_same_channels():
     record = facts("fedrolex")
     model = started(PreActivationResNet(), record["tensors"])
-    method = FedRolex(capacity_basis="width", **PRESETS["fedrolex"]["released"])
+    method = FedRolex(**PRESETS["fedrolex"]["released"])
     for key, lists in record["index_lists"].items():
         rate, t = key.split(" round ")
         submodel = method.extract(model, State(), model.initial_params(), client(float(rate), int(t)))
@@ -238,7 +238,7 @@ def test_fedrolex_holds_the_same_channels():
 def test_fedrolex_averages_the_same():
     record = facts("fedrolex")
     model = started(PreActivationResNet(), record["tensors"])
-    method = FedRolex(capacity_basis="width", **PRESETS["fedrolex"]["released"])
+    method = FedRolex(**PRESETS["fedrolex"]["released"])
     after = aggregated(method, model, record["aggregation"])
     assert_values(after.flat, model.layout, record["aggregation"]["after"])
 

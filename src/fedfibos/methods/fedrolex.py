@@ -10,7 +10,7 @@ References:
 
 Training in the released CIFAR-10 experiments (settings of an experiment, not of the method):
     SGD, lr 2e-4 (times 0.25 at rounds 800 and 1200 of 3200), momentum 0.9, decay 1e-3, clip 1, 1 epoch of batch 10; 10
-    of 100 clients a round. Widths 1, 1/2, 1/4, 1/8, 1/16 (``federation.capacity_basis = "width"``), redrawn every
+    of 100 clients a round. Widths 1, 1/2, 1/4, 1/8, 1/16 (``capacity_basis = "width"``), redrawn every
     round (``assignment = "dynamic"``). Masked cross-entropy (``local.absent_labels = "mask"``), batch normalisation.
 
 Deviations:
@@ -102,6 +102,6 @@ def window(size: int, width: int, start: int) -> Tensor:
 
 
 PRESETS: dict[str, dict[str, Any]] = {
-    "paper": {"shift": 1, "scaler": True, "average": "holders"},
-    "released": {"shift": -1, "scaler": True, "average": "holders"},
+    "paper": {"capacity_basis": "width", "shift": 1, "scaler": True, "average": "holders"},
+    "released": {"capacity_basis": "width", "shift": -1, "scaler": True, "average": "holders"},
 }

@@ -10,7 +10,7 @@ References:
 
 Training in the paper's CIFAR-10 experiments (settings of an experiment, not of the method):
     SGD, lr 0.1 (times 0.1 at rounds 300 and 500 of 800), momentum 0.9, decay 5e-4, clip 1, 5 epochs of batch 10; 10 of
-    100 clients a round. Widths 1, 1/2, 1/4, 1/8, 1/16 (``federation.capacity_basis = "width"``), redrawn every round
+    100 clients a round. Widths 1, 1/2, 1/4, 1/8, 1/16 (``capacity_basis = "width"``), redrawn every round
     (``assignment = "dynamic"``). Masked cross-entropy (``local.absent_labels = "mask"``), static batch normalisation.
 
 Deviations:
@@ -88,5 +88,5 @@ class HeteroFL:
 
 
 PRESETS: dict[str, dict[str, Any]] = {
-    "paper": {"scaler": True, "average": "holders"},
+    "paper": {"capacity_basis": "width", "scaler": True, "average": "holders"},
 }
