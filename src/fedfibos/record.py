@@ -44,12 +44,12 @@ class RunDirectory:
     path: Path
 
     @classmethod
-    def open(cls, out: Path, experiment: Experiment, resume: bool, device: str = "cpu") -> RunDirectory:
+    def open(cls, out: Path, experiment: Experiment | str, resume: bool, device: str = "cpu") -> RunDirectory:
         """Start a run directory, or go on with one.
 
         Args:
             out: The directory; made if it is not there. With ``resume`` it may also be new or empty.
-            experiment: What is run.
+            experiment: What is run: an experiment, or the text of a TOML file that says it.
             resume: Whether a run of the same experiment that is already there is continued.
             device: ``cpu`` or ``cuda``, for ``environment.json``.
 
@@ -58,7 +58,7 @@ class RunDirectory:
                 ``resume`` is not given, other files, or cannot be written.
         """
         directory = cls(out)
-        config = to_toml(experiment)
+        config = experiment if isinstance(experiment, str) else to_toml(experiment)
         with _one_line(out):
             if (out / CONFIG).exists():
                 directory._check_same(config)

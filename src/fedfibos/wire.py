@@ -30,7 +30,7 @@ from fedfibos.params import Layout, Params
 from fedfibos.payload import Reader, WireError
 from fedfibos.precision import Precision, decode_statistic, encode_statistic
 from fedfibos.submodel import Mask, Slice, Submodel, full
-from fedfibos.types import Upload
+from fedfibos.types import Client, Upload
 
 __all__ = [
     "Download",
@@ -70,6 +70,7 @@ class Download:
     Attributes:
         client: Its id.
         round: Round counter t.
+        capacity: Its capacity, as the server has noted it.
         submodel: As the client sees it: of a slice, ``index`` counts local coordinates.
         params: A mask's values in the full layout, zero off the mask; a slice's in the small one.
         token: Names this very payload in the answer.
@@ -77,17 +78,17 @@ class Download:
 
     client: int
     round: int
+    capacity: float
     submodel: Submodel
     params: Params
     token: bytes
 
 
-def encode_download(client: int, t: int, submodel: Submodel, params: Params, model: Model) -> bytes:
+def encode_download(client: Client, submodel: Submodel, params: Params, model: Model) -> bytes:
     """The server's message to a client.
 
     Args:
-        client: Its id.
-        t: Round counter.
+        client: Its id, capacity and round are sent.
         submodel: What it holds.
         params: The global parameters.
         model: Architecture; its axes name a slice's widths.
@@ -95,7 +96,7 @@ def encode_download(client: int, t: int, submodel: Submodel, params: Params, mod
     Raises:
         ValueError: A mask that leaves out a coordinate that is always held.
     """
-    parts = [_header(_Kind.DOWNLOAD, client, t, model.layout)]
+    parts = [_header(_Kind.DOWNLOAD, client.id, client.round, model.layout), struct.pack("<d", client.capacity)]
     if isinstance(submodel, Slice):
         parts += [struct.pack("<B", _Shape.SLICE), _pack_widths(submodel.widths, model)]
     elif submodel.held is None:
@@ -114,7 +115,9 @@ def decode_download(payload: bytes, model: Model) -> Download:
     """
     layout = model.layout
     reader, client, t = _opened(payload, _Kind.DOWNLOAD, layout, 4 * layout.size + layout.num_maskable + 8 * MAX_AXES)
-    (shape,) = reader.unpack("<B")
+    capacity, shape = reader.unpack("<dB")
+    if not 0 < capacity <= 1:
+        raise WireError(f"a capacity must be in (0, 1], got {capacity:g}")
     submodel: Submodel
     if shape == _Shape.FULL:
         submodel = full(layout)
@@ -127,7 +130,9 @@ def decode_download(payload: bytes, model: Model) -> Download:
     values = reader.floats(submodel.num_held)
     reader.end()
     small = submodel.layout if isinstance(submodel, Slice) else layout
-    return Download(client, t, submodel, Params(small, _local(submodel, values, small.size)), token_of(payload))
+    return Download(
+        client, t, capacity, submodel, Params(small, _local(submodel, values, small.size)), token_of(payload)
+    )
 
 
 def encode_upload(

@@ -1,0 +1,14 @@
+"""The same methods on real machines, over Flower: a strategy, a client app, and what they say to each other."""
+
+import os
+
+# Nothing leaves this machine that a run does not need. Flower reads these when it is first imported.
+os.environ.setdefault("FLWR_TELEMETRY_ENABLED", "0")
+os.environ.setdefault("FLWR_DISABLE_UPDATE_CHECK", "1")
+
+from fedfibos.flower.client_app import client_app
+from fedfibos.flower.server_app import serve, server_app
+from fedfibos.flower.strategy import SubmodelStrategy
+from fedfibos.flower.task import Task, experiment_task, task_of
+
+__all__ = ["SubmodelStrategy", "Task", "client_app", "experiment_task", "serve", "server_app", "task_of"]

@@ -1,0 +1,151 @@
+"""The client's side: declare itself, train the submodel it is sent, keep its own score where the task says so."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from flwr.app import Context, Message, RecordDict
+from flwr.clientapp import ClientApp
+
+from fedfibos.flower.measure import affordable
+from fedfibos.flower.messages import declaration, payload_in, payload_record, question_in, refusal
+from fedfibos.flower.scores import HeldScore
+from fedfibos.flower.task import Settings, Task
+from fedfibos.local import LocalTrainingError
+from fedfibos.payload import WireError
+from fedfibos.types import Client, Dataset
+from fedfibos.validation import WANTED
+from fedfibos.wire import decode_download, encode_mask, encode_upload
+
+MakeTask = Callable[[Settings], Task]
+"""Flower's run configuration -> the task; called on the server and on every client."""
+
+MakeData = Callable[[Context], Dataset]
+"""Flower's context of a client (its ``node_config`` above all) -> its training examples."""
+
+
+def client_app(task: MakeTask, data: MakeData) -> ClientApp:
+    """The Flower client app of a task.
+
+    A client's ``node_config`` holds ``client-id``, a number from 0 that it keeps for ever; ``capacity``, or what to
+    measure it by (``memory-limit``, in bytes, and ``seconds-per-step``); and ``state-dir``, the folder of its own score
+    where the task has ``scores = "client"``.
+
+    Args:
+        task: The task, from the run configuration.
+        data: This client's training examples.
+    """
+    app = ClientApp()
+
+    @app.query()
+    def declare(message: Message, context: Context) -> Message:
+        """Who is here, and what it can afford."""
+        return _answered(message, lambda: _declare(task, data, context))
+
+    @app.query("select")
+    def select(message: Message, context: Context) -> Message:
+        """The mask by this client's own score."""
+        return _answered(message, lambda: _select(task(context.run_config), message, context))
+
+    @app.train()
+    def train(message: Message, context: Context) -> Message:
+        """Train the submodel in the message."""
+        return _answered(message, lambda: _train(task(context.run_config), data, message, context))
+
+    return app
+
+
+def _answered(message: Message, answer: Callable[[], RecordDict]) -> Message:
+    """Foreseen faults are answered in one line; whatever else is raised reaches the server as Flower's error."""
+    try:
+        with _one_thread():
+            content = answer()
+    except (LocalTrainingError, WireError) as error:
+        content = refusal(str(error))
+    return Message(content, reply_to=message)
+
+
+def _declare(task: MakeTask, data: MakeData, context: Context) -> RecordDict:
+    own, capacity = client_id(context), _setting(context, "capacity", float)
+    limits = {name: _setting(context, name, float) for name in ("memory-limit", "seconds-per-step")}
+    examples = data(context)
+    if capacity is None:
+        if limits == dict.fromkeys(limits):
+            raise WireError("the node config must have capacity, or memory-limit or seconds-per-step to measure it by")
+        capacity = affordable(
+            task(context.run_config),
+            examples,
+            memory_limit=limits["memory-limit"],
+            seconds_per_step=limits["seconds-per-step"],
+        )
+    return declaration(own, capacity, len(examples))
+
+
+def _train(task: Task, data: MakeData, message: Message, context: Context) -> RecordDict:
+    own = client_id(context)
+    download = decode_download(payload_in(message), task.model)
+    if download.client != own:
+        raise WireError(f"the download is for client {download.client}, this is client {own}")
+    client = _client(task, own, download.capacity, download.round, data(context))
+    upload = task.method.train(task.model, download.params, download.submodel, client)
+    if task.federation.scores == "client":
+        upload = _held_score(task, context).observe(client, upload)
+    layout, precision = task.model.layout, task.federation.statistic
+    return payload_record(encode_upload(upload, own, client.round, download.token, layout, precision))
+
+
+def _select(task: Task, message: Message, context: Context) -> RecordDict:
+    t, counted, capacity = question_in(message)
+    client = _client(task, client_id(context), capacity, t)
+    mask = _held_score(task, context).mask(client, counted)
+    return payload_record(encode_mask(client.id, t, mask, task.model.layout))
+
+
+def _held_score(task: Task, context: Context) -> HeldScore:
+    folder = _setting(context, "state-dir", str)
+    if folder is None:
+        raise WireError("scores = 'client' needs state-dir, the folder of the client's score, in its node config")
+    return HeldScore(Path(folder) / f"score-{client_id(context)}.safetensors", task)
+
+
+def _client(task: Task, own: int, capacity: float, t: int, data: Dataset | None = None) -> Client:
+    """This client in round t, of the capacity that the server has noted."""
+    local = task.local.at_round(t, task.federation.rounds)
+    return Client(own, capacity, t, task.seed, local, data)
+
+
+def client_id(context: Context) -> int:
+    """The client's stable id.
+
+    Raises:
+        WireError: Its node config has none.
+    """
+    value = context.node_config.get("client-id")
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        raise WireError(f"the node config must have client-id, a number from 0, got {value!r}")
+    return value
+
+
+def _setting(context: Context, key: str, wanted: type[float] | type[str]) -> Any:
+    """A value of the node config, or None where it has none."""
+    value = context.node_config.get(key)
+    if isinstance(value, int) and not isinstance(value, bool) and wanted is float:
+        value = float(value)
+    if value is not None and not isinstance(value, wanted):
+        raise WireError(f"{key} of the node config must be {WANTED[wanted.__name__]}, got {value!r}")
+    return value
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """One torch thread: results must not depend on their number."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

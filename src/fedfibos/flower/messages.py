@@ -1,0 +1,112 @@
+"""Payloads inside Flower's messages, and what a client declares of itself."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
+
+from fedfibos.payload import WireError
+
+PAYLOAD, ABOUT, QUESTION = "payload", "about", "question"
+_TYPE = "fedfibos"
+
+
+@dataclass(frozen=True)
+class Member:
+    """A client as it declares itself.
+
+    Attributes:
+        client: Its stable id: the key of everything that the server keeps of it.
+        capacity: γ in (0, 1].
+        examples: Number of its training examples.
+        node: Flower's id of its SuperNode, which changes when the SuperNode is started again.
+    """
+
+    client: int
+    capacity: float
+    examples: int
+    node: int
+
+
+def payload_record(payload: bytes) -> RecordDict:
+    """A payload as a message's content: one array of bytes, which Flower cuts into chunks."""
+    return RecordDict({PAYLOAD: ArrayRecord({PAYLOAD: Array("uint8", (len(payload),), _TYPE, payload)})})
+
+
+def payload_in(message: Message) -> bytes:
+    """The payload of a message.
+
+    Raises:
+        WireError: It has none; carries its sender's reason where it gives one.
+    """
+    if message.has_error():
+        raise WireError(f"it failed: {_one_line(message.error.reason or f'error {message.error.code}')}")
+    about, record = message.content.get(ABOUT), message.content.get(PAYLOAD)
+    if isinstance(about, ConfigRecord) and isinstance(about.get("refused"), str):
+        raise WireError(_one_line(str(about["refused"])))
+    if not isinstance(record, ArrayRecord) or list(record) != [PAYLOAD] or record[PAYLOAD].stype != _TYPE:
+        raise WireError(f"a message must hold one array {PAYLOAD!r} of type {_TYPE!r}")
+    return record[PAYLOAD].data
+
+
+def refusal(reason: str) -> RecordDict:
+    """Why there is no payload, in one line."""
+    return RecordDict({ABOUT: ConfigRecord({"refused": reason})})
+
+
+def declaration(client: int, capacity: float, examples: int) -> RecordDict:
+    """What a client says of itself."""
+    return RecordDict({ABOUT: ConfigRecord({"client": client, "capacity": capacity, "examples": examples})})
+
+
+def member_in(message: Message, node: int) -> Member:
+    """What the client of a node says of itself.
+
+    Raises:
+        WireError: Not a declaration, or values that cannot be.
+    """
+    if message.has_error():
+        raise WireError(f"it failed: {_one_line(message.error.reason or f'error {message.error.code}')}")
+    about = message.content.get(ABOUT)
+    if not isinstance(about, ConfigRecord):
+        raise WireError("it did not declare itself")
+    if isinstance(about.get("refused"), str):
+        raise WireError(_one_line(str(about["refused"])))
+    client, capacity, examples = (about.get(key) for key in ("client", "capacity", "examples"))
+    if not isinstance(client, int) or not 0 <= client < 2**63:
+        raise WireError(f"its client id must be a number from 0, got {client!r}")
+    if not isinstance(capacity, float) or not math.isfinite(capacity) or not 0 < capacity <= 1:
+        raise WireError(f"its capacity must be in (0, 1], got {capacity!r}")
+    if not isinstance(examples, int) or examples < 0:
+        raise WireError(f"its number of examples must be 0 or more, got {examples!r}")
+    return Member(client, capacity, examples, node)
+
+
+def question(t: int, counted: int, capacity: float) -> RecordDict:
+    """Ask a client for its mask of round t; ``counted`` is the round of its last upload that counted, or -1."""
+    return RecordDict({QUESTION: ConfigRecord({"round": t, "counted": counted, "capacity": capacity})})
+
+
+def question_in(message: Message) -> tuple[int, int, float]:
+    """Inverse of :func:`question`.
+
+    Raises:
+        WireError: It is none.
+    """
+    asked = message.content.get(QUESTION)
+    t, counted, capacity = (
+        asked.get(key) if isinstance(asked, ConfigRecord) else None for key in ("round", "counted", "capacity")
+    )
+    if not isinstance(t, int) or not isinstance(counted, int) or not isinstance(capacity, float):
+        raise WireError("a question for a mask must have a round, the last one counted and a capacity")
+    if not -1 <= counted < t or not 0 < capacity <= 1:
+        raise WireError(f"a question for a mask of round {t} cannot have counted {counted} and capacity {capacity:g}")
+    return t, counted, capacity
+
+
+def _one_line(text: str) -> str:
+    """A stranger's text: printable, in one line, not too long."""
+    line = " ".join("".join(c if c.isprintable() else " " for c in text).split())
+    return line if len(line) <= 300 else line[:297] + "..."

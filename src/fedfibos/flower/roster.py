@@ -1,0 +1,65 @@
+"""Which clients are there: one question to every node that is new."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+
+from flwr.app import ConfigRecord, Message, MessageType, RecordDict
+from flwr.serverapp import Grid
+
+from fedfibos.flower.messages import Member, member_in
+from fedfibos.payload import WireError
+
+Roster = Mapping[int, Member]
+"""Client id -> where it is, of the clients that are connected."""
+
+
+class Enrolment:
+    """Knows who is behind Flower's nodes.
+
+    A SuperNode that starts again is a new node, unless Flower authenticates it: everything is keyed by the id that the
+    client declares, and a later node takes an earlier one's place.
+    """
+
+    def __init__(self, grid: Grid, deadline: float, warn: Callable[[str], None]) -> None:
+        self.grid, self.deadline, self.warn = grid, deadline, warn
+        self._members: dict[int, Member | None] = {}  # by node, in the order of meeting; None: it did not say
+
+    def present(self) -> Roster:
+        """The clients that are connected now."""
+        nodes = set(self.grid.get_node_ids())
+        self._members = {node: member for node, member in self._members.items() if node in nodes}
+        if new := sorted(nodes - self._members.keys()):
+            self._ask(new)
+        roster: dict[int, Member] = {}
+        for member in self._members.values():
+            if member is not None:
+                if member.client in roster:
+                    self.warn(f"two nodes say that they are client {member.client}: the later one is used")
+                roster[member.client] = member
+        return dict(sorted(roster.items()))
+
+    def at_least(self, count: int, wait: float) -> Roster:
+        """The clients that are connected, once there are ``count`` or ``wait`` seconds have passed."""
+        end = time.monotonic() + wait
+        while len(roster := self.present()) < count and time.monotonic() < end:
+            time.sleep(min(1.0, wait))
+        return roster
+
+    def _ask(self, nodes: list[int]) -> None:
+        content = RecordDict({"question": ConfigRecord({})})
+        messages = [Message(content, dst_node_id=node, message_type=MessageType.QUERY) for node in nodes]
+        answers = {
+            answer.metadata.reply_to_message_id: answer
+            for answer in self.grid.send_and_receive(messages, timeout=self.deadline)
+        }
+        for message in messages:
+            answer, node = answers.get(message.metadata.message_id), message.metadata.dst_node_id
+            if answer is None:
+                continue  # asked again next time
+            try:
+                self._members[node] = member_in(answer, node)
+            except WireError as error:
+                self._members[node] = None
+                self.warn(f"node {node} takes no part: {error}")

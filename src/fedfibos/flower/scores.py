@@ -1,0 +1,104 @@
+"""A client's own score, kept in a file of the client: the server sees its masks and nothing else of it.
+
+An upload may be lost or rejected, and the server may go on from an earlier checkpoint: the file holds the scores after
+the last few uploads. With its next question the server says which round it counted last, and the client goes on from
+that one: exactly the score that the server would hold.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from fedfibos.flower.task import Task
+from fedfibos.payload import WireError
+from fedfibos.submodel import Mask
+from fedfibos.types import Client, MemoryRows, State, Upload
+
+NEVER = -1
+Rounds = dict[int, Tensor]
+"""Round of an upload -> the score after it."""
+
+KEEP = 3
+"""Uploads that the file remembers: the server keeps two checkpoints."""
+
+
+@dataclass(frozen=True)
+class HeldScore:
+    """The score of one client in one task.
+
+    Attributes:
+        path: The file.
+        task: The task, whose method says what a score is.
+    """
+
+    path: Path
+    task: Task
+
+    def mask(self, client: Client, counted: int) -> Mask:
+        """The mask of a round.
+
+        Args:
+            client: The client in that round.
+            counted: Round of its last upload that the server counted; -1: none.
+
+        Raises:
+            WireError: The file does not hold the score that belongs to that round.
+        """
+        rows = {t: row for t, row in self._read().items() if t <= counted}
+        if counted != NEVER and counted not in rows:
+            known = ", ".join(map(str, rows)) or "none"
+            raise WireError(
+                f"the server last counted round {counted}, {self.path.name} holds no score of it (of {known}): it is "
+                "of another run, or lost"
+            )
+        self._write(rows)
+        task = self.task
+        params = task.model.initial_params()
+        submodel = task.method.extract(task.model, self._state(client, rows), params, client)
+        assert isinstance(submodel, Mask)
+        return submodel
+
+    def observe(self, client: Client, upload: Upload) -> Upload:
+        """Note what the training showed, and take it out of the upload."""
+        rows = self._read()
+        state = self.task.method.update(self._state(client, rows), client, upload)
+        row = state.rows.get(client.id)
+        if row is not None:
+            self._write({**rows, client.round: row})
+        return replace(upload, statistic=None, observed="held")
+
+    def _state(self, client: Client, rows: Rounds) -> State:
+        """The server's state as far as this client knows it: the prior, and its own row."""
+        state = self.task.method.init(self.task.model.initial_params())
+        return state if not rows else replace(state, rows=MemoryRows({client.id: rows[max(rows)]}))
+
+    def _read(self) -> Rounds:
+        if not self.path.exists():
+            return {}
+        try:
+            with safe_open(self.path, framework="pt") as file:
+                if (file.metadata() or {}).get("task") != self._fingerprint():
+                    return {}
+                return {int(name): file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        except (OSError, SafetensorError, ValueError) as error:
+            raise WireError(f"{self.path.name} cannot be read: {str(error).splitlines()[0]}") from None
+
+    def _write(self, rows: Rounds) -> None:
+        """Under a temporary name, synced, renamed: the file is there whole or as it was before."""
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        temporary = self.path.with_name(f".{self.path.name}.tmp")
+        kept = {str(t): rows[t] for t in sorted(rows)[-KEEP:]}
+        save_file(kept, temporary, {"task": self._fingerprint()})
+        with temporary.open("rb") as file:
+            os.fsync(file.fileno())
+        temporary.replace(self.path)
+
+    def _fingerprint(self) -> str:
+        return hashlib.sha256(self.task.settings.encode()).hexdigest()[:16]

@@ -1,0 +1,189 @@
+"""The server's side: rounds through the strategy, the run directory, checkpoints, evaluation."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+from flwr.app import Context
+from flwr.serverapp import Grid, ServerApp
+from torch import Tensor
+
+from fedfibos.evaluate import Scoring, correct, evaluate
+from fedfibos.flower.client_app import MakeTask
+from fedfibos.flower.strategy import LOG, Round, SubmodelStrategy, arrays_of, clients_of
+from fedfibos.flower.task import Settings, Task
+from fedfibos.model import has_batch_norm
+from fedfibos.params import Params
+from fedfibos.record import RunDirectory, summarise
+from fedfibos.simulate.checkpoint import Checkpoint, CheckpointStore
+from fedfibos.submodel import full
+from fedfibos.types import Dataset
+
+MakeTest = Callable[[Settings], Dataset]
+"""Flower's run configuration -> a test set that the server has."""
+
+Evaluate = Callable[[Round], dict[str, Any]]
+"""The ``evaluation`` of a line of ``rounds.jsonl``."""
+
+BATCH = 500
+
+
+def server_app(task: MakeTask, test: MakeTest | None = None, calibration: MakeTest | None = None) -> ServerApp:
+    """The Flower server app of a task.
+
+    The run configuration holds ``run-dir``, the run directory to write, and ``resume``: whether to go on with the run
+    that is there.
+
+    Args:
+        task: The task, from the run configuration.
+        test: A test set on which the server evaluates; None: it does not.
+        calibration: Training examples of the server's, to recalibrate batch normalisation on in evaluation.
+    """
+    app = ServerApp()
+
+    @app.main()
+    def main(grid: Grid, context: Context) -> None:
+        """Run the rounds."""
+        config = context.run_config
+        made = task(config)
+        scored = None
+        if test is not None:
+            scored = on_test_set(made, test(config), None if calibration is None else calibration(config))
+        serve(made, grid, Path(str(config["run-dir"])), resume=bool(config.get("resume", False)), scored=scored)
+
+    return app
+
+
+def serve(task: Task, grid: Grid, out: Path, *, resume: bool = False, scored: Evaluate | None = None) -> dict[str, Any]:
+    """Run a task's rounds into a run directory.
+
+    Args:
+        task: What is run.
+        grid: Flower's grid.
+        out: The run directory.
+        resume: Go on from the newest sound checkpoint, to the parameters of an uninterrupted run.
+        scored: Evaluation; None: none.
+
+    Returns:
+        The content of ``final.json``.
+
+    Raises:
+        NoUploadError: A round with fewer usable uploads than wanted; the checkpoint before it is kept.
+    """
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        return _Server(task, grid, out, resume, scored).run()
+    finally:
+        torch.set_num_threads(before)
+
+
+class _Server:
+    """The rounds that are left, and what they are written to."""
+
+    def __init__(self, task: Task, grid: Grid, out: Path, resume: bool, scored: Evaluate | None) -> None:
+        self.task, self.grid, self.scored = task, grid, scored
+        self.directory = RunDirectory.open(out, task.settings, resume)
+        self.store = CheckpointStore(out)
+        checkpoint = self.store.load_latest(task.model.layout, LOG.warning) if resume else None
+        if checkpoint is None:
+            params = task.model.initial_params()
+            checkpoint = Checkpoint(0, params, task.method.init(params))
+        self.now, self.written = checkpoint, checkpoint.round
+        self.directory.truncate(checkpoint.round)
+        self.started = time.perf_counter()
+
+    def run(self) -> dict[str, Any]:
+        """Run them; see :func:`serve`."""
+        counted = {
+            client: record["round"] - 1
+            for record in self.directory.rounds()
+            for client in record["participants"]
+            if str(client) not in record["rejected"]
+        }
+        strategy = SubmodelStrategy(
+            self.task, state=self.now.state, first_round=self.now.round, counted=counted, on_round=self.finished
+        )
+        left = self.task.federation.rounds - self.now.round
+        try:
+            if left > 0:
+                strategy.start(
+                    self.grid,
+                    arrays_of(self.now.params),
+                    num_rounds=left,
+                    timeout=self.task.federation.deadline,
+                )
+        finally:
+            if self.written < self.now.round:
+                self.store.save(self.now)
+        rounds = self.directory.rounds()
+        final: dict[str, Any] = {"rounds": self.now.round, "params_sha256": self.now.params.sha256()}
+        if any("evaluation" in record for record in rounds):
+            final |= summarise(rounds)
+        self.directory.finish(final)
+        return final
+
+    def finished(self, done: Round) -> None:
+        """Write a round down."""
+        federation, report = self.task.federation, done.report
+        self.now = Checkpoint(done.number, done.params, done.state)
+        record: dict[str, Any] = {
+            "round": done.number,
+            "loss": report.loss,
+            "participants": list(report.participants),
+            "rejected": {str(client): reason for client, reason in report.rejected.items()},
+            "bytes": {"down": report.bytes_down, "up": report.bytes_up},
+        }
+        last = done.number == federation.rounds
+        if self.scored is not None and (last or done.number % federation.evaluate_every == 0):
+            record["evaluation"] = self.scored(done)
+        record["seconds"] = round(time.perf_counter() - self.started, 4)
+        self.started = time.perf_counter()
+        self.directory.append_round(record)
+        LOG.info(
+            "round %d of %d: loss %.4f, %d of %d clients, %d bytes down, %d up",
+            done.number,
+            federation.rounds,
+            report.loss,
+            len(report.participants) - len(report.rejected),
+            len(report.participants),
+            report.bytes_down,
+            report.bytes_up,
+        )
+        if last or done.number % federation.checkpoint_every == 0:
+            self.store.save(self.now)
+            self.written = done.number
+
+
+def on_test_set(task: Task, test: Dataset, calibration: Dataset | None = None) -> Evaluate:
+    """Global accuracy, of the full model and of every connected capacity's submodels; local accuracy is the clients'.
+
+    Where clients hold their scores, the server knows no submodel before it is told: the full model only.
+
+    Raises:
+        ValueError: Batch normalisation without training examples to recalibrate it on.
+    """
+    if has_batch_norm(task.model.module) and calibration is None:
+        raise ValueError("a model with batch normalisation needs calibration data to be evaluated, got none")
+
+    def score(params: Params, works: Any) -> Any:
+        return (correct(task.model, params, work, test, BATCH, calibration) for work in works)
+
+    def evaluated(done: Round) -> dict[str, Any]:
+        if task.federation.scores == "client":
+            hits = next(score(done.params, [Scoring(full(task.model.layout))]))
+            accuracy = float(hits.sum()) / len(hits)
+            submodels: dict[str, Any] = {"mean": None}
+            return {
+                "global": {"full": accuracy, "submodels": submodels},
+                "local": {"mean": None, "by_capacity": {}},
+            }
+        clients = clients_of(task, done.roster, list(done.roster), done.number)
+        nothing = cast(Sequence[Tensor], dict.fromkeys(done.roster, torch.empty(0, dtype=torch.int64)))
+        return evaluate(task.method, task.model, done.params, done.state, clients, nothing, score)
+
+    return evaluated

@@ -1,0 +1,153 @@
+"""What server and clients agree on before the first round, from Flower's run configuration."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, cast
+
+import tomli_w
+from pydantic import Field
+from pydantic.dataclasses import dataclass as validated
+from torch import nn
+
+from fedfibos.experiment import Experiment, to_toml
+from fedfibos.local import LocalTraining
+from fedfibos.methods import METHODS
+from fedfibos.methods.fedfibos import FedFIbOS
+from fedfibos.model import Model, model_of
+from fedfibos.precision import Precision
+from fedfibos.sections import CONFIG, MethodChoice, Positive, Seed, field_names
+from fedfibos.types import Inputs, Method
+from fedfibos.validation import check_name, checked
+
+Settings = Mapping[str, bool | int | float | str]
+"""Flower's run configuration: dotted keys."""
+
+Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+
+
+@validated(frozen=True, config=CONFIG)
+class Federation:
+    """The ``federation`` keys of the run configuration.
+
+    Attributes:
+        rounds: T.
+        cohort: A, participants of a round; with fewer clients connected, all of them.
+        weighting: Weight of an upload in the averages: ``uniform``, or the client's number of ``samples``.
+        scores: Where per-client scores live: with the ``server``, or in a file of each ``client``.
+        statistic: Precision in which a statistic travels.
+        min_participants: Usable uploads without which a round does not count and the run stops.
+        deadline: Seconds that clients have for an answer.
+        wait: Seconds to wait for ``cohort`` clients before a round; then those that are there take part.
+        evaluate_every: Rounds between evaluations on the server's test set.
+        checkpoint_every: Rounds between checkpoints.
+    """
+
+    rounds: Positive
+    cohort: Positive
+    weighting: Literal["uniform", "samples"] = "uniform"
+    scores: Literal["server", "client"] = "server"
+    statistic: Precision = "float32"
+    min_participants: Positive = 1
+    deadline: Seconds = 600.0
+    wait: Seconds = 120.0
+    evaluate_every: Positive = 10
+    checkpoint_every: Positive = 1
+
+    def __post_init__(self) -> None:
+        if self.min_participants > self.cohort:
+            raise ValueError(f"min_participants must be at most cohort, {self.cohort}, got {self.min_participants}")
+
+
+@dataclasses.dataclass(frozen=True)
+class Task:
+    """What server and clients agree on.
+
+    Attributes:
+        method: The method.
+        model: Architecture and layout; its values are the initial parameters, equal on all machines.
+        local: How clients train (at round 0).
+        federation: Rounds, cohort, deadlines.
+        seed: Root of the run's random streams.
+        settings: All of it, as the run directory keeps it: TOML.
+    """
+
+    method: Method
+    model: Model
+    local: LocalTraining
+    federation: Federation
+    seed: int
+    settings: str
+
+    def __post_init__(self) -> None:
+        if self.federation.scores == "client":
+            _check_client_scores(self.method)
+
+
+def task_of(module: nn.Module, config: Settings, *, example: Inputs | None = None) -> Task:
+    """A task from a model and Flower's run configuration.
+
+    Args:
+        module: The architecture. Build it from a fixed seed, so that its initial values are equal on all machines.
+        config: ``context.run_config``: keys ``method.*``, ``local.*``, ``federation.*`` (:class:`Federation`) and
+            ``seed``; keys outside these sections are yours.
+        example: One batch of inputs, for the methods that slice.
+
+    Raises:
+        ExperimentError: An unknown key or a value that cannot be, in one line.
+    """
+    sections: dict[str, dict[str, Any]] = {"method": {}, "local": {}, "federation": {}}
+    for key, value in config.items():
+        section, dot, name = key.partition(".")
+        if dot and section in sections:
+            sections[section][name] = value
+    seed = checked(Seed, config.get("seed", 0), "seed")
+    values = sections["method"]
+    head = {key: values.pop(key) for key in ("name", "preset") if key in values}
+    choice = checked(MethodChoice, {**head, "settings": values}, "method")
+    for name in sections["local"]:
+        check_name("a key of local", name, field_names(LocalTraining))
+    local = checked(LocalTraining, sections["local"], "local")
+    federation = checked(Federation, sections["federation"], "federation")
+    resolved = {
+        "seed": seed,
+        "method": {"name": choice.name, **choice.settings},
+        "local": {k: v for k, v in dataclasses.asdict(local).items() if v is not None},
+        "federation": dataclasses.asdict(federation),
+    }
+    method = cast(Method, METHODS[choice.name](**choice.settings))
+    return Task(method, model_of(module, example=example), local, federation, seed, tomli_w.dumps(resolved))
+
+
+def experiment_task(experiment: Experiment, model: Model, **federation: Any) -> Task:
+    """The task of an experiment of the simulator.
+
+    Args:
+        experiment: What the simulator would run. Clients declare their capacities themselves.
+        model: Its model, as of :func:`fedfibos.simulate.build_world`.
+        **federation: Further fields of :class:`Federation`.
+    """
+    own = experiment.federation
+    fields = {"evaluate_every": experiment.evaluation.every, "weighting": own.weighting, **federation}
+    return Task(
+        experiment.build_method(),
+        model,
+        experiment.local,
+        Federation(rounds=own.rounds, cohort=own.cohort, **fields),
+        experiment.seed,
+        to_toml(experiment),
+    )
+
+
+def _check_client_scores(method: Method) -> None:
+    """Raise ValueError where a client cannot choose its mask by what it knows itself."""
+    if not (isinstance(method, FedFIbOS) and method.sharing == "client"):
+        raise ValueError(
+            "scores = 'client' needs method fedfibos with sharing = 'client', got another method or sharing"
+        )
+    if method.criterion != "fisher" or method.prior != "magnitude":
+        raise ValueError(
+            "scores = 'client' needs criterion = 'fisher' and prior = 'magnitude' (others rank by parameters that a "
+            f"client does not receive), got {method.criterion!r} and {method.prior!r}"
+        )

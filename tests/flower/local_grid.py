@@ -1,0 +1,160 @@
+"""Flower's ServerApp and ClientApp in one process, without Ray and without sockets.
+
+``LocalGrid`` hands every message to the real client app and gives its reply to the real server app. Two private
+touches of Flower are needed: the identity of the running task and the id of a message, which SuperLink sets.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import logging
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from flwr.app import Context, Error, Message, RecordDict
+from flwr.clientapp import ClientApp
+from flwr.serverapp import Grid
+from flwr.supercore.task_identity import TaskIdentity
+
+from fedfibos.experiment import Experiment, load_experiment
+from fedfibos.flower import client_app, experiment_task, server_app
+from fedfibos.simulate import build_world
+
+RUN, SERVER = 1, 1
+
+Tamper = Callable[[Message, Message], list[Message]]
+"""(what was asked, the reply) -> what arrives instead."""
+
+
+@dataclass
+class Node:
+    """A SuperNode: its config, and what becomes of its answers on the way."""
+
+    config: dict[str, Any]
+    app: ClientApp
+    tamper: Tamper | None = None
+
+
+@dataclass
+class LocalGrid(Grid):
+    """A grid of nodes in this process."""
+
+    nodes: dict[int, Node]
+    run_config: dict[str, Any] = field(default_factory=dict)
+    asked: list[Message] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        TaskIdentity.run_id, TaskIdentity.task_id, TaskIdentity.node_id = RUN, 1, SERVER
+        self._numbers = itertools.count(1)
+        self._replies: dict[str, list[Message]] = {}
+
+    def set_run(self, run: Any) -> None:
+        raise NotImplementedError
+
+    @property
+    def run(self) -> Any:
+        raise NotImplementedError
+
+    def create_message(self, *args: Any, **kwargs: Any) -> Message:
+        raise NotImplementedError
+
+    def get_node_ids(self) -> Iterable[int]:
+        return list(reversed(self.nodes))  # in no order that anyone may rely on
+
+    def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
+        ids = []
+        for message in messages:
+            message_id = f"message {next(self._numbers)}"
+            message.metadata.__dict__["_message_id"] = message_id
+            self.asked.append(message)
+            node = self.nodes[message.metadata.dst_node_id]
+            context = Context(RUN, message.metadata.dst_node_id, node.config, RecordDict(), self.run_config)
+            try:
+                reply = node.app(message, context)
+            except Exception as error:
+                reply = Message(Error(2, f"{type(error)}:<{error}>"), reply_to=message)
+            self._replies[message_id] = [reply] if node.tamper is None else node.tamper(message, reply)
+            ids.append(message_id)
+        return ids
+
+    def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
+        return [reply for message_id in message_ids for reply in self._replies.pop(message_id, [])]
+
+    def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> Iterable[Message]:
+        # Replies come back in an order of their own: the last first.
+        return list(reversed(list(self.pull_messages(self.push_messages(messages)))))
+
+
+def server_context(run_config: dict[str, Any]) -> Context:
+    return Context(RUN, SERVER, {}, RecordDict(), run_config)
+
+
+CLIENTS = 6
+EXPERIMENT = f"""
+[data]
+name = "digits"
+partition = {{ scheme = "dirichlet", alpha = 0.5 }}
+[model]
+name = "cnn"
+options = {{ channels = [8, 16] }}
+[federation]
+clients = {CLIENTS}
+cohort = 4
+rounds = 3
+capacities = {{ 1.0 = 0.3333, 0.5 = 0.3333, 0.125 = 0.3334 }}
+[method]
+name = "fedfibos"
+[local]
+steps = 3
+batch_size = 8
+momentum = 0.5
+[evaluation]
+every = 3
+"""
+
+
+def experiment_of(folder: Path, *overrides: str) -> Experiment:
+    """Three capacities, six clients with parts of the digits, a small convolutional network, three rounds."""
+    path = folder / "experiment.toml"
+    path.write_text(EXPERIMENT)
+    return load_experiment(path, overrides)
+
+
+class Deployment:
+    """An experiment's clients as Flower nodes, whose ids mean nothing.
+
+    Attributes:
+        nodes: Node id -> node.
+    """
+
+    def __init__(self, experiment: Experiment, state_dir: Path | None = None, **federation: Any) -> None:
+        logging.getLogger("flwr").setLevel(logging.WARNING)
+        world = build_world(experiment, device="cpu", data_dir=None, warn=lambda text: None)
+        capacities = experiment.capacities().at_round(0)
+        self.task = experiment_task(experiment, world.model, **federation)
+        app = client_app(
+            lambda config: self.task, lambda context: world.population.data(context.node_config["client-id"])
+        )
+        more = {} if state_dir is None else {"state-dir": str(state_dir)}
+        self.nodes = {
+            7919 * (n + 1) % 104729: Node({"client-id": n, "capacity": capacities[n], **more}, app)
+            for n in range(CLIENTS)
+        }
+
+    def node(self, client: int) -> Node:
+        """The node of a client."""
+        return next(node for node in self.nodes.values() if node.config["client-id"] == client)
+
+    def run(self, out: Path, **config: Any) -> dict[str, Any]:
+        """All rounds; the content of ``final.json``."""
+        config = {"run-dir": str(out), **config}
+        server_app(lambda config: self.task)(LocalGrid(self.nodes, config), server_context(config))
+        return json.loads((out / "final.json").read_text())
+
+
+def lines_of(run: Path) -> list[dict[str, Any]]:
+    """The lines of ``rounds.jsonl``."""
+    return [json.loads(line) for line in (run / "rounds.jsonl").read_text().splitlines()]

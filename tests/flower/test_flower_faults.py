@@ -1,0 +1,271 @@
+"""What a client can do wrong is rejected and named, and the round goes on with the others."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import replace
+
+import pytest
+import torch
+from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
+from local_grid import Deployment, experiment_of, lines_of
+
+from fedfibos.flower.messages import PAYLOAD, payload_in, payload_record
+from fedfibos.round import NoUploadError
+from fedfibos.simulate import simulate
+from fedfibos.wire import decode_download, decode_upload, encode_upload, token_of
+
+BAD = 2
+
+
+def everyone(tmp_path, *overrides):
+    return experiment_of(tmp_path, "federation.cohort=6", "federation.rounds=2", "method.name=fedfibos", *overrides)
+
+
+def with_payload(reply, payload):
+    reply.content = payload_record(payload)
+    return [reply]
+
+
+def rewritten(deployment, change):
+    """An upload that was changed by one who knows the format."""
+
+    def tamper(asked, reply):
+        layout = deployment.task.model.layout
+        sent = payload_in(asked)
+        download = decode_download(sent, deployment.task.model)
+        upload = decode_upload(payload_in(reply), BAD, download.round, token_of(sent), download.submodel, layout)
+        upload, client, t, token = change(upload, BAD, download.round, token_of(sent))
+        return with_payload(reply, encode_upload(upload, client, t, token, layout))
+
+    return tamper
+
+
+def nan_update(upload, client, t, token):
+    upload.delta[upload.delta.nonzero()[0]] = torch.nan
+    return upload, client, t, token
+
+
+def nan_statistic(upload, client, t, token):
+    upload.statistic[upload.statistic.nonzero()[0]] = torch.inf
+    return upload, client, t, token
+
+
+def nan_loss(upload, client, t, token):
+    return replace(upload, loss=float("nan")), client, t, token
+
+
+def wrong_round(upload, client, t, token):
+    return upload, client, t + 1, token
+
+
+def wrong_client(upload, client, t, token):
+    return upload, client + 1, t, token
+
+
+def wrong_mask(upload, client, t, token):
+    return upload, client, t, bytes(16)
+
+
+def raises(message, context):
+    raise RuntimeError("out of\nmemory")
+
+
+def junk_array(asked, reply):
+    reply.content = RecordDict({PAYLOAD: ArrayRecord({PAYLOAD: Array(torch.zeros(3).numpy())})})
+    return [reply]
+
+
+def nothing(asked, reply):
+    reply.content = RecordDict({"metrics": ConfigRecord({"a": 1})})
+    return [reply]
+
+
+def random_bytes(asked, reply):
+    generator = torch.Generator().manual_seed(1)
+    return with_payload(reply, bytes(torch.randint(256, (5000,), generator=generator).tolist()))
+
+
+IN_TRANSIT = {
+    "late": (lambda asked, reply: [], "no answer within 600 s"),
+    "answers twice": (lambda asked, reply: [reply, reply], "answered 2 times"),
+    "oversized": (lambda asked, reply: with_payload(reply, bytes(10**6)), "must be at most"),
+    "cut short": (lambda asked, reply: with_payload(reply, payload_in(reply)[:-40]), "damaged"),
+    "empty": (lambda asked, reply: with_payload(reply, b""), "must be at least"),
+    "random bytes": (random_bytes, "must begin with"),
+    "another array": (junk_array, "one array 'payload'"),
+    "no array": (nothing, "one array 'payload'"),
+    "echo": (lambda asked, reply: with_payload(reply, payload_in(asked)), "must be of kind"),
+}
+REWRITTEN = {
+    "nan update": (nan_update, "update has 1 values that are not finite"),
+    "infinite statistic": (nan_statistic, "statistic has 1 values that are not finite"),
+    "nan loss": (nan_loss, "loss must be finite"),
+    "wrong round": (wrong_round, "must be of round"),
+    "wrong client": (wrong_client, "must be of client 2, got client 3"),
+    "wrong mask": (wrong_mask, "another submodel than it was sent"),
+}
+
+
+def in_training_only(tamper):
+    return lambda asked, reply: tamper(asked, reply) if asked.metadata.message_type == "train" else [reply]
+
+
+def assert_rejected(deployment, tmp_path, reason, caplog):
+    """The fault is named in both rounds, and the others' rounds are those of a federation without the client."""
+    final = deployment.run(tmp_path / "run")
+    for line in lines_of(tmp_path / "run"):
+        assert list(line["rejected"]) == [str(BAD)]
+        assert reason in line["rejected"][str(BAD)]
+        assert "\n" not in line["rejected"][str(BAD)]
+        assert line["participants"] == [0, 1, 2, 3, 4, 5]
+    assert f"client {BAD} was rejected" in caplog.text
+    good = Deployment(everyone(tmp_path))
+    good.node(BAD).tamper = in_training_only(lambda asked, reply: [])
+    assert final["params_sha256"] == good.run(tmp_path / "without")["params_sha256"]
+
+
+@pytest.mark.parametrize("fault", IN_TRANSIT)
+def test_faults_in_transit(tmp_path, fault, caplog):
+    tamper, reason = IN_TRANSIT[fault]
+    deployment = Deployment(everyone(tmp_path))
+    deployment.node(BAD).tamper = in_training_only(tamper)
+    assert_rejected(deployment, tmp_path, reason, caplog)
+
+
+@pytest.mark.parametrize("fault", REWRITTEN)
+def test_faults_of_a_client_that_knows_the_format(tmp_path, fault, caplog):
+    change, reason = REWRITTEN[fault]
+    deployment = Deployment(everyone(tmp_path))
+    deployment.node(BAD).tamper = in_training_only(rewritten(deployment, change))
+    assert_rejected(deployment, tmp_path, reason, caplog)
+
+
+def test_a_client_that_raises(tmp_path, caplog):
+    deployment = Deployment(everyone(tmp_path))
+    node = deployment.node(BAD)
+    app = node.app
+    node.app = lambda message, context: (raises if message.metadata.message_type == "train" else app)(message, context)
+    assert_rejected(deployment, tmp_path, "it failed: <class 'RuntimeError'>:<out of memory>", caplog)
+
+
+def test_a_client_without_data_gives_the_simulators_reason(tmp_path):
+    """A client that cannot train says why in the same words in both engines."""
+    experiment = everyone(tmp_path, "local.batch_size=1", "model.norm=batch", "model.options.channels=[4,4]")
+    with pytest.raises(NoUploadError) as simulated:
+        simulate(experiment, tmp_path / "simulated", workers=1)
+    with pytest.raises(NoUploadError) as deployed:
+        Deployment(experiment).run(tmp_path / "deployed")
+    assert str(deployed.value) == str(simulated.value)
+
+
+def test_too_few_usable_uploads_stop_the_run_and_keep_the_checkpoint(tmp_path):
+    deployment = Deployment(everyone(tmp_path), min_participants=6)
+    calls = []
+
+    def second_time(asked, reply):
+        calls.append(asked)
+        return [reply] if len(calls) < 2 else []
+
+    deployment.node(BAD).tamper = in_training_only(second_time)
+    with pytest.raises(NoUploadError, match="round 2: 6 usable uploads are wanted, got 5: no answer"):
+        deployment.run(tmp_path / "run")
+    assert len(lines_of(tmp_path / "run")) == 1
+    deployment.node(BAD).tamper = None
+    resumed = deployment.run(tmp_path / "run", resume=True)
+    assert resumed["params_sha256"] == Deployment(everyone(tmp_path)).run(tmp_path / "whole")["params_sha256"]
+
+
+@pytest.mark.parametrize(
+    ("config", "reason"),
+    [
+        ({"capacity": 0.5}, "must have client-id, a number from 0, got None"),
+        ({"client-id": "two", "capacity": 0.5}, "must have client-id"),
+        ({"client-id": 2, "capacity": 1.5}, "capacity must be in"),
+        ({"client-id": 2, "capacity": "half"}, "capacity of the node config must be a number"),
+        ({"client-id": 2}, "must have capacity, or memory-limit or seconds-per-step"),
+    ],
+)
+def test_a_node_that_does_not_say_who_it_is_takes_no_part(tmp_path, config, reason, caplog):
+    deployment = Deployment(everyone(tmp_path), wait=0.01)
+    deployment.node(BAD).config = config
+    deployment.run(tmp_path / "run")
+    assert lines_of(tmp_path / "run")[0]["participants"] == [0, 1, 3, 4, 5]
+    assert reason in caplog.text
+    assert "takes no part" in caplog.text
+
+
+def test_two_nodes_of_one_client_are_one_client(tmp_path, caplog):
+    """A SuperNode that was started again: the later node counts."""
+    deployment = Deployment(everyone(tmp_path))
+    deployment.nodes[10**6] = replace(deployment.node(BAD))
+    asked = []
+    deployment.nodes[10**6].tamper = lambda message, reply: [asked.append(message.metadata.message_type), reply][1:]
+    final = deployment.run(tmp_path / "run")
+    assert "two nodes say that they are client 2" in caplog.text
+    assert asked == ["query", "train", "train"]
+    assert final["params_sha256"] == Deployment(everyone(tmp_path)).run(tmp_path / "one")["params_sha256"]
+
+
+@pytest.mark.parametrize("scores", ["server", "client"])
+@pytest.mark.parametrize("lost", [1, 2])
+def test_a_server_that_stops_goes_on_to_the_same_parameters(tmp_path, scores, lost):
+    """The run is cut after round 3, and so are ``lost`` rounds of checkpoints."""
+    settings = ("method.sharing=client", "federation.rounds=5", "federation.cohort=4")
+    experiment = everyone(tmp_path, *settings)
+    state = {"state_dir": tmp_path / "devices"} if scores == "client" else {}
+    whole = Deployment(experiment, **(state and {"state_dir": tmp_path / "others"}), scores=scores).run(
+        tmp_path / "whole"
+    )
+
+    deployment = Deployment(experiment, **state, scores=scores)
+    trained = []
+
+    def dies(asked, reply):
+        trained.append(asked)
+        return [] if len(trained) > 12 else [reply]
+
+    for node in deployment.nodes.values():
+        node.tamper = in_training_only(dies)
+    with pytest.raises(NoUploadError):
+        deployment.run(tmp_path / "run")
+    for node in deployment.nodes.values():
+        node.tamper = None
+    if lost == 2:
+        shutil.rmtree(tmp_path / "run/checkpoint/round-000003")
+    resumed = deployment.run(tmp_path / "run", resume=True)
+    assert resumed["params_sha256"] == whole["params_sha256"]
+    assert [line["round"] for line in lines_of(tmp_path / "run")] == [1, 2, 3, 4, 5]
+
+
+def test_a_client_that_lost_its_score_is_named(tmp_path):
+    experiment = everyone(tmp_path, "method.sharing=client")
+    deployment = Deployment(experiment, state_dir=tmp_path / "devices", scores="client")
+
+    def loses(asked, reply):
+        (tmp_path / "devices" / f"score-{BAD}.safetensors").unlink(missing_ok=True)
+        return [reply]
+
+    deployment.node(BAD).tamper = in_training_only(loses)
+    deployment.run(tmp_path / "run")
+    first, second = lines_of(tmp_path / "run")
+    assert first["rejected"] == {}
+    assert "the server last counted round 0" in second["rejected"][str(BAD)]
+
+
+def test_a_rejected_upload_does_not_count_in_a_client_held_score(tmp_path):
+    """Equal to a server-held score, which never saw the rejected upload."""
+    results = {}
+    for scores in ("server", "client"):
+        experiment = everyone(tmp_path, "method.sharing=client", "federation.rounds=4")
+        deployment = Deployment(experiment, state_dir=tmp_path / "devices", scores=scores)
+        calls = []
+
+        def once(asked, reply, calls=calls):
+            calls.append(asked)
+            return [] if len(calls) == 2 else [reply]
+
+        deployment.node(BAD).tamper = in_training_only(once)
+        results[scores] = deployment.run(tmp_path / scores)["params_sha256"]
+        assert [list(line["rejected"]) for line in lines_of(tmp_path / scores)] == [[], [str(BAD)], [], []]
+    assert results["client"] == results["server"]

@@ -1,0 +1,59 @@
+"""One core, two engines: the same experiment through the simulator and through Flower gives the same bytes."""
+
+from __future__ import annotations
+
+import pytest
+from local_grid import Deployment, experiment_of, lines_of
+
+from fedfibos.methods import METHODS
+from fedfibos.simulate import simulate
+
+HEADER = 96
+"""Bytes of a payload besides values and mask, generously."""
+
+VARIANTS: dict[str, tuple[str, ...]] = {
+    **{name: (f"method.name={name}",) for name in METHODS},
+    "fedavg-narrow": ("method.name=fedavg", "method.capacity=0.25"),
+    "heterofl-masked-labels": ("method.name=heterofl", "local.absent_labels=mask"),
+    "fiarse-moved": ("method.name=fiarse", "method.holders=moved"),
+    "fedfibos-client": ("method.name=fedfibos", "method.sharing=client"),
+    "fedfibos-blend-none": ("method.name=fedfibos", "method.sharing=blend", "method.prior=none"),
+    "fedfibos-samples": ("method.name=fedfibos", "federation.weighting=samples"),
+}
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_flower_gives_the_simulators_parameters(tmp_path, variant):
+    experiment = experiment_of(tmp_path, *VARIANTS[variant])
+    simulated = simulate(experiment, tmp_path / "simulated", workers=1)
+    deployed = Deployment(experiment).run(tmp_path / "deployed")
+    assert deployed["params_sha256"] == simulated["params_sha256"]
+    keys = ("round", "loss", "participants", "rejected")
+    one, other = (lines_of(tmp_path / run) for run in ("simulated", "deployed"))
+    assert [[line[key] for key in keys] for line in one] == [[line[key] for key in keys] for line in other]
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_bytes_on_record_are_about_those_the_simulator_counts(tmp_path, method):
+    """The simulator counts values and bitmaps; a payload has a header more, and a compressed bitmap less."""
+    experiment = experiment_of(tmp_path, f"method.name={method}")
+    simulate(experiment, tmp_path / "simulated", workers=1)
+    Deployment(experiment).run(tmp_path / "deployed")
+    for one, other in zip(lines_of(tmp_path / "simulated"), lines_of(tmp_path / "deployed"), strict=True):
+        for way in ("down", "up"):
+            assert other["bytes"][way] == pytest.approx(one["bytes"][way], rel=0.04, abs=4 * HEADER)
+
+
+def test_client_held_scores_give_the_parameters_of_server_held_ones(tmp_path):
+    experiment = experiment_of(tmp_path, "method.name=fedfibos", "method.sharing=client", "federation.rounds=5")
+    held_by_server = Deployment(experiment).run(tmp_path / "server")
+    deployment = Deployment(experiment, scores="client", state_dir=tmp_path / "devices")
+    held_by_clients = deployment.run(tmp_path / "client")
+    assert held_by_clients["params_sha256"] == held_by_server["params_sha256"]
+    state = tmp_path / "client/checkpoint/round-000005"
+    assert not list((tmp_path / "client/checkpoint/rows").iterdir()), "the server must not keep a client's score"
+    assert state.exists()
+    up_server, up_client = (
+        sum(line["bytes"]["up"] for line in lines_of(tmp_path / run)) for run in ("server", "client")
+    )
+    assert up_client < up_server / 2, "the estimates stay on the devices"

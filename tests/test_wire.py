@@ -1,0 +1,294 @@
+"""The wire format: what comes back is what was sent, in few bytes; what was changed on the way is refused."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import struct
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+import zstandard
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from torch import nn
+
+from fedfibos.axes import prefix_slice
+from fedfibos.bitmap import pack_bits, pack_mask, unpack_bits, unpack_mask
+from fedfibos.local import LocalTraining
+from fedfibos.model import Model, model_of
+from fedfibos.models import build
+from fedfibos.params import Params
+from fedfibos.payload import Reader
+from fedfibos.submodel import Mask, budget, full, mask_from_scores
+from fedfibos.types import Client, Upload
+from fedfibos.wire import (
+    TOKEN_SIZE,
+    WireError,
+    decode_download,
+    decode_mask,
+    decode_upload,
+    encode_download,
+    encode_mask,
+    encode_upload,
+    token_of,
+)
+
+MODEL: Model = model_of(build("cnn", 4, (1, 8, 8), seed=1, channels=[8, 16]), example=torch.zeros(2, 1, 8, 8))
+LAYOUT = MODEL.layout
+D = LAYOUT.num_maskable
+KINDS = ("full", "mask", "slice")
+
+
+def client(capacity=0.5, t=3):
+    return Client(7, capacity, t, 0, LocalTraining())
+
+
+def params(seed=0):
+    return Params(LAYOUT, torch.randn(LAYOUT.size, generator=torch.Generator().manual_seed(seed)))
+
+
+def submodel_of(kind, capacity=0.5):
+    if kind == "full":
+        return full(LAYOUT)
+    scores = torch.rand(D, generator=torch.Generator().manual_seed(2))
+    return mask_from_scores(scores, capacity, LAYOUT) if kind == "mask" else prefix_slice(MODEL, capacity)
+
+
+def upload_of(submodel, observed=None, with_rows=False):
+    generator = torch.Generator().manual_seed(5)
+    delta = submodel.gather(torch.randn(LAYOUT.size, generator=generator))
+    statistic = None
+    if observed is not None:
+        statistic = torch.rand(D, generator=generator).square() * 1e-7
+        statistic = submodel.gather(statistic) if observed == "held" else statistic
+    held = None
+    if with_rows:
+        inside = torch.ones(LAYOUT.size, dtype=torch.bool)
+        held = submodel.gather(inside.float()) * (torch.rand(delta.numel(), generator=generator) < 0.7) > 0
+    return Upload(submodel, delta, 0.25, 4, statistic, observed or "held", held)
+
+
+def sealed(body: bytes) -> bytes:
+    return body + hashlib.blake2b(body, digest_size=TOKEN_SIZE).digest()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_download_round_trip(kind):
+    submodel, sent = submodel_of(kind), params()
+    payload = encode_download(client(), submodel, sent, MODEL)
+    got = decode_download(payload, MODEL)
+    assert (got.client, got.round, got.capacity) == (7, 3, 0.5)
+    assert torch.equal(got.submodel.gather(got.params.flat), submodel.gather(sent.flat))
+    if kind == "mask":
+        assert torch.equal(got.submodel.held, submodel.held)
+        assert got.submodel.num_held == submodel.num_held
+        assert torch.equal(got.params.flat, submodel.gather(sent.flat)), "zero off the mask"
+    if kind == "slice":
+        assert (got.submodel.layout, got.submodel.widths) == (submodel.layout, submodel.widths)
+
+
+@pytest.mark.parametrize("with_rows", [False, True])
+@pytest.mark.parametrize("observed", [None, "held", "all"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_upload_round_trip(kind, observed, with_rows):
+    if kind == "slice" and observed is not None:
+        upload = replace(upload_of(submodel_of(kind)), statistic=torch.zeros(D), observed=observed)
+        with pytest.raises(ValueError, match="a statistic goes with a mask"):
+            encode_upload(upload, 7, 3, bytes(16), LAYOUT)
+        return
+    submodel = submodel_of(kind)
+    upload = upload_of(submodel, observed, with_rows)
+    payload = encode_upload(upload, 7, 3, bytes(16), LAYOUT)
+    got = decode_upload(payload, 7, 3, bytes(16), submodel, LAYOUT)
+    assert got.submodel is submodel
+    assert torch.equal(got.delta, upload.delta)
+    assert (got.loss, got.num_steps) == (upload.loss, upload.num_steps)
+    if observed is None:
+        assert got.statistic is None
+    else:
+        assert torch.equal(got.statistic, upload.statistic)
+        assert got.observed == observed
+    assert (got.held is None) == (not with_rows)
+    if with_rows:
+        assert torch.equal(got.held, upload.held)
+
+
+@pytest.mark.parametrize("capacity", [1.0, 0.5, 0.0625])
+def test_mask_round_trip(capacity):
+    mask = submodel_of("mask", capacity)
+    got = decode_mask(encode_mask(7, 3, mask, LAYOUT), 7, 3, budget(capacity, D), LAYOUT)
+    assert got.num_held == mask.num_held
+    assert (mask.held is None and got.held is None) or torch.equal(got.held, mask.held)
+
+
+def test_a_mask_beyond_its_capacity_is_refused():
+    payload = encode_mask(7, 3, submodel_of("mask", 0.5), LAYOUT)
+    with pytest.raises(WireError, match=f"must hold 1 to {budget(0.25, D)} coordinates, got {budget(0.5, D)}"):
+        decode_mask(payload, 7, 3, budget(0.25, D), LAYOUT)
+    nothing = torch.ones(LAYOUT.size, dtype=torch.bool)
+    nothing[:D] = False
+    with pytest.raises(WireError, match="got 0"):
+        decode_mask(encode_mask(7, 3, Mask(nothing, 0), LAYOUT), 7, 3, D, LAYOUT)
+
+
+@given(st.lists(st.booleans(), max_size=2000), st.sampled_from([pack_mask, pack_bits]))
+@example([True] + [False] * 254 + [True], pack_mask)
+@example([False] * 255 + [True], pack_mask)
+@example([False] * 1500 + [True], pack_mask)
+@example([], pack_mask)
+@settings(deadline=None)
+def test_any_bits_round_trip(bits, pack):
+    held = np.array(bits, dtype=np.bool_)
+    reader = Reader(pack(held))
+    got = unpack_mask(reader, held.size) if pack is pack_mask else unpack_bits(reader, held.size)
+    reader.end()
+    assert (got == held).all()
+
+
+@given(st.integers(1, 5000), st.floats(0, 0.5), st.integers(0, 2**32))
+@settings(deadline=None, max_examples=50)
+def test_sparse_masks_round_trip(size, density, seed):
+    held = np.random.default_rng(seed).random(size) < density
+    assert (unpack_mask(Reader(pack_mask(held)), size) == held).all()
+
+
+@pytest.mark.parametrize("d", [20_000, 400_000])
+@pytest.mark.parametrize("capacity", [0.5, 0.25, 0.125, 0.0625])
+def test_a_download_is_within_five_percent_of_the_bound(d, capacity):
+    """Entropy of a random mask of k of d, log2 C(d, k) bits, and the values: the whole payload, header and all."""
+    model = model_of(nn.Linear(d // 10, 10, bias=False))
+    d = model.layout.num_maskable
+    scores = torch.rand(d, generator=torch.Generator().manual_seed(d))
+    mask = mask_from_scores(scores, capacity, model.layout)
+    k = budget(capacity, d)
+    entropy = (math.lgamma(d + 1) - math.lgamma(k + 1) - math.lgamma(d - k + 1)) / math.log(2) / 8
+    payload = encode_download(client(capacity), mask, model.initial_params(), model)
+    assert len(payload) <= 1.05 * (entropy + 4 * mask.num_held)
+    answer = Upload(mask, torch.zeros(d), 0.0, 1)
+    assert len(encode_upload(answer, 7, 3, token_of(payload), model.layout)) <= 4 * mask.num_held + 100, (
+        "the mask is not sent back"
+    )
+
+
+PAYLOADS = {
+    **{f"download {kind}": encode_download(client(), submodel_of(kind), params(), MODEL) for kind in KINDS},
+    **{
+        f"upload {kind}": encode_upload(
+            upload_of(submodel_of(kind), None if kind == "slice" else "held", True), 7, 3, bytes(16), LAYOUT
+        )
+        for kind in KINDS
+    },
+    "mask": encode_mask(7, 3, submodel_of("mask", 0.125), LAYOUT),
+}
+
+
+def decode(name, payload):
+    if name == "mask":
+        return decode_mask(payload, 7, 3, budget(0.125, D), LAYOUT)
+    if name.startswith("download"):
+        return decode_download(payload, MODEL)
+    return decode_upload(payload, 7, 3, bytes(16), submodel_of(name.removeprefix("upload ")), LAYOUT)
+
+
+@st.composite
+def mutated(draw, original: bytes):
+    """The payload with bytes changed, put in, cut out or cut off."""
+    data = bytearray(original)
+    for _ in range(draw(st.integers(1, 4))):
+        # the fields lie in front: half of the changes are made there
+        position = draw(st.integers(0, max(len(data) - 1, 0)) | st.integers(0, min(120, max(len(data) - 1, 0))))
+        kind = draw(st.sampled_from(["change", "insert", "delete", "cut"]))
+        if kind == "change" and data:
+            data[position] ^= draw(st.integers(1, 255))
+        elif kind == "insert":
+            data[position:position] = draw(st.binary(min_size=1, max_size=40))
+        elif kind == "delete":
+            del data[position : position + draw(st.integers(1, 40))]
+        else:
+            del data[position:]
+    return bytes(data)
+
+
+@pytest.mark.parametrize("name", PAYLOADS)
+@given(data=st.data())
+@settings(deadline=None, max_examples=60)
+def test_mutated_payloads_are_refused(name, data):
+    payload = data.draw(mutated(PAYLOADS[name]))
+    if payload != PAYLOADS[name]:
+        with pytest.raises(WireError) as error:
+            decode(name, payload)
+        assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("name", PAYLOADS)
+@given(data=st.data())
+@settings(deadline=None, max_examples=80)
+def test_payloads_mutated_by_one_who_can_seal_them_never_crash(name, data):
+    """With the checksum made anew, a payload is either refused or as well-formed as any."""
+    payload = sealed(data.draw(mutated(PAYLOADS[name][:-TOKEN_SIZE])))
+    try:
+        got = decode(name, payload)
+    except WireError:
+        return
+    if isinstance(got, Upload):
+        assert got.delta.shape == upload_of(submodel_of(name.removeprefix("upload "))).delta.shape
+        assert math.isfinite(got.loss)
+        assert got.statistic is None or got.statistic.shape == (D,)
+    elif isinstance(got, Mask):
+        assert 1 <= got.num_held <= budget(0.125, D) + LAYOUT.size - D
+    else:
+        assert got.submodel.gather(got.params.flat).numel() in (got.submodel.num_held, LAYOUT.size)
+        assert 0 < got.capacity <= 1
+
+
+@given(st.binary(max_size=300))
+@settings(deadline=None)
+def test_random_bytes_are_refused(payload):
+    for name in PAYLOADS:
+        with pytest.raises(WireError):
+            decode(name, payload)
+        with pytest.raises(WireError):
+            decode(name, sealed(PAYLOADS[name][:40] + payload))
+
+
+def test_a_bomb_is_not_unpacked():
+    """Compressed data that claim, or would give, more than a mask's size are refused before they are unpacked."""
+    bomb = zstandard.compress(bytes(10**8))
+    head = PAYLOADS["mask"][:26]
+    for encoding in (0, 1):
+        payload = sealed(head + struct.pack("<BII", encoding, D, len(bomb)) + bomb)
+        with pytest.raises(WireError, match="at most"):
+            decode("mask", payload)
+
+
+@pytest.mark.parametrize("name", PAYLOADS)
+def test_another_model_is_named(name):
+    other = model_of(build("cnn", 4, (1, 8, 8), seed=1, channels=[8, 32]), example=torch.zeros(2, 1, 8, 8))
+    read = {
+        "mask": lambda: decode_mask(PAYLOADS[name], 7, 3, D, other.layout),
+        "download": lambda: decode_download(PAYLOADS[name], other),
+        "upload": lambda: decode_upload(PAYLOADS[name], 7, 3, bytes(16), full(other.layout), other.layout),
+    }[name.split()[0]]
+    with pytest.raises(WireError, match="different models"):
+        read()
+
+
+@pytest.mark.parametrize(("precision", "bound"), [("float32", 0.0), ("bfloat16", 2**-8), ("float16", 2**-11)])
+@pytest.mark.parametrize("observed", ["held", "all"])
+def test_precision_of_a_statistic(precision, bound, observed):
+    """Relative error of half a unit in the last place, over ten decades; bytes as many as the type has."""
+    mask = submodel_of("mask", 0.5)
+    statistic = 10.0 ** (torch.rand(D, generator=torch.Generator().manual_seed(1)) * 6 - 14)
+    statistic = mask.gather(statistic) if observed == "held" else statistic
+    upload = replace(upload_of(mask), statistic=statistic, observed=observed)
+    payload = encode_upload(upload, 7, 3, bytes(16), LAYOUT, precision)
+    got = decode_upload(payload, 7, 3, bytes(16), mask, LAYOUT).statistic
+    error = (got - statistic).abs() / statistic.clamp(min=1e-30)
+    assert float(error.max()) <= bound
+    count = budget(0.5, D) if observed == "held" else D
+    without = len(encode_upload(upload_of(mask), 7, 3, bytes(16), LAYOUT))
+    width = 4 if precision == "float32" else 2
+    assert len(payload) - without - width * count in (1, 1 + 4 * LAYOUT.num_maskable_tensors)
