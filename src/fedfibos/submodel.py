@@ -1,4 +1,4 @@
-"""Submodels: which coordinates of the global model a client holds, and the exact top-k that picks them."""
+"""Submodels: which coordinates of the global model a client holds, and the masks that scores pick."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import math
 from dataclasses import dataclass
 from functools import cached_property
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from fedfibos.params import Layout
+from fedfibos.select import top_k as top_k
 
 
 @dataclass(frozen=True)
@@ -113,32 +113,6 @@ def check_capacity(capacity: float, where: str = "") -> None:
         raise ValueError(f"capacity must be in (0, 1], got {capacity:g}{where and f' for {where}'}")
 
 
-def top_k(scores: Tensor, k: int) -> Tensor:
-    """Exactly the k largest scores; of equal scores at the boundary, the lowest positions.
-
-    Args:
-        scores: float32, shape ``(d,)``, no NaN.
-        k: ``0 <= k <= d``.
-
-    Returns:
-        bool, shape ``(d,)``, with exactly k True.
-    """
-    d = scores.numel()
-    if not 0 <= k <= d:
-        raise ValueError(f"k must be in [0, {d}], got {k}")
-    if k in (0, d):
-        return torch.full((d,), k == d, device=scores.device)
-    values = scores.detach().cpu().numpy()
-    threshold = float(np.partition(values, d - k)[d - k])  # the k-th largest
-    if math.isnan(threshold) or bool(torch.isnan(scores).any()):
-        raise ValueError(f"scores must not be NaN, got {int(torch.isnan(scores).sum())} of {d}")
-    held = scores > threshold
-    missing = k - int(held.sum())
-    ties = torch.nonzero(scores == threshold).squeeze(1)[:missing]
-    held[ties] = True
-    return held
-
-
 def layer_budgets(capacity: float, layout: Layout) -> list[int]:
     """Share ⌈γd⌉ among the maskable tensors in proportion to their sizes.
 
@@ -174,15 +148,16 @@ def mask_from_scores(scores: Tensor, capacity: float, layout: Layout, scope: str
     k = budget(capacity, layout.num_maskable)
     if k == layout.num_maskable:
         return full(layout)
-    held = torch.ones(layout.size, dtype=torch.bool, device=scores.device)
     if scope == "global":
-        held[: layout.num_maskable] = top_k(scores, k)
-    elif scope == "layer":
+        always = torch.ones(layout.size - layout.num_maskable, dtype=torch.bool, device=scores.device)
+        return Mask(torch.cat([top_k(scores, k), always]), k + len(always))
+    held = torch.ones(layout.size, dtype=torch.bool, device=scores.device)
+    if scope == "layer":
         for (_, start, stop), count in zip(layout.maskable(), layer_budgets(capacity, layout), strict=True):
             held[start:stop] = top_k(scores[start:stop], count)
     else:
         raise ValueError(f"scope must be 'global' or 'layer', got {scope!r}")
-    return Mask(held, int(held.sum()))
+    return Mask(held, int(held.count_nonzero()))
 
 
 def kept_shares(submodel: Submodel, layout: Layout) -> dict[str, float]:
