@@ -14,8 +14,8 @@ A study file names the experiment that all runs start from and what differs::
     [grid.method.fedfibos]
     method.name = "fedfibos"
 
-A cell is one variant of every axis; a run is a cell and a seed, in the directory ``classes-2/fedfibos/seed-0``. A
-derived study replaces the axes, seeds and base that it names; its ``[all]`` overrides that of the study it derives from.
+A cell is one variant of every axis; a run is a cell and a seed, in the directory ``classes-2/fedfibos/seed-0``.
+A derived study replaces the axes, seeds and base that it names; its ``[all]`` overrides that of the study behind it.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from enum import StrEnum
 from importlib.metadata import version
 from pathlib import Path
@@ -198,6 +198,51 @@ def report(
     except ExperimentError as error:
         return _fail(str(error), WRONG_USAGE)
     except (RecordError, OSError) as error:
+        return _fail(str(error), FAILED)
+    return 0
+
+
+@app.command()
+def audit(
+    run_directory: Annotated[Path, typer.Argument(metavar="RUN", help="Run directory with a checkpoint.")],
+    batch_size: Annotated[int, typer.Option(min=2, help="Test examples a batch.")] = 20,
+    device: Annotated[Device, typer.Option(help="Where to compute.")] = Device.cpu,
+    data_dir: DataDir = None,
+) -> int:
+    """Show what evaluation on the statistics of test batches would make of a run (models with BatchNorm)."""
+    from fedfibos.cli.audit import audit_run
+
+    return _on_checkpoint(lambda: audit_run(run_directory, batch_size, data_dir, device.value, Console()), device)
+
+
+@app.command()
+def diagnose(
+    run_directory: Annotated[Path, typer.Argument(metavar="RUN", help="Run directory with a checkpoint.")],
+    clients: Annotated[int, typer.Option(min=1, help="How many clients to measure.")] = 5,
+    capacity: Annotated[list[float] | None, typer.Option(help="Capacities; default: the run's below 1.")] = None,
+    device: Annotated[Device, typer.Option(help="Where to compute.")] = Device.cpu,
+    data_dir: DataDir = None,
+) -> int:
+    """Measure the theory at a run's last checkpoint: masking errors, assumptions 4 and 5, agreement of selections."""
+    from fedfibos.cli.diagnose import diagnose_run
+
+    def work() -> None:
+        diagnose_run(run_directory, clients, capacity or (), data_dir, device.value, Console())
+
+    return _on_checkpoint(work, device)
+
+
+def _on_checkpoint(work: Callable[[], None], device: Device) -> int:
+    """Look at a checkpoint; what cannot be is one line."""
+    from fedfibos.experiment import ExperimentError
+    from fedfibos.record import RecordError
+
+    _check_device(device)
+    try:
+        work()
+    except ExperimentError as error:
+        return _fail(str(error), WRONG_USAGE)
+    except (RecordError, ValueError, OSError) as error:
         return _fail(str(error), FAILED)
     return 0
 

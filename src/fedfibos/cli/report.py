@@ -1,0 +1,24 @@
+"""``fedfibos report``: run directories -> one page, with its figures and tables as files beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.console import Console
+
+from fedfibos.report import build_report, write_report
+
+
+def report(runs: Sequence[Path], out: Path, console: Console) -> None:
+    """Write the report and say where it is."""
+    content = build_report(runs)
+    written = write_report(content, out)
+    groups = sum(len(problem.groups) for problem in content.content.problems)
+    lines = [f"{len(content.content.problems)} problems, {groups} methods on them: {written[0]}"]
+    if len(written) > 1:
+        lines.append(f"figures (SVG, PNG) and tables (LaTeX, Markdown): {written[1].parent}")
+    if unfinished := content.content.unfinished:
+        lines.append(f"{len(unfinished)} unfinished runs are in no table of results")
+    for line in lines:
+        console.print(line, markup=False, highlight=False, soft_wrap=True)

@@ -1,0 +1,47 @@
+"""A run directory opened again at its last checkpoint, to look at the model that it holds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from fedfibos.experiment import Experiment, load_experiment
+from fedfibos.params import Params
+from fedfibos.record import CONFIG, RecordError
+from fedfibos.simulate import Checkpoint, CheckpointStore, World, build_world
+
+
+@dataclass(frozen=True)
+class Reopened:
+    """A run at its last checkpoint.
+
+    Attributes:
+        experiment: What was run.
+        world: Method, model, population and data, as the run had them.
+        checkpoint: Round, parameters and the method's state.
+    """
+
+    experiment: Experiment
+    world: World
+    checkpoint: Checkpoint
+
+
+def reopen(
+    run: Path, *, device: str = "cpu", data_dir: Path | None = None, warn: Callable[[str], None] = lambda text: None
+) -> Reopened:
+    """Rebuild a run's world and read its newest sound checkpoint.
+
+    Raises:
+        RecordError: No run directory, or one without a sound checkpoint (records are often kept without).
+        ValueError, FileNotFoundError: As of :func:`fedfibos.simulate.build_world`.
+    """
+    if not (run / CONFIG).is_file():
+        raise RecordError(f"{run} must be a run directory, it has no {CONFIG}")
+    experiment = load_experiment(run)
+    world = build_world(experiment, device=device, data_dir=data_dir, warn=warn)
+    checkpoint = CheckpointStore(run).load_latest(world.model.layout, warn)
+    if checkpoint is None:
+        raise RecordError(f"{run} must hold a sound checkpoint, it has none: run it again to get one")
+    flat = checkpoint.params.flat.to(world.model.device)
+    return Reopened(experiment, world, replace(checkpoint, params=Params(checkpoint.params.layout, flat)))

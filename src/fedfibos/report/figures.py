@@ -1,0 +1,222 @@
+"""The figures of a report, each drawn once as SVG and PNG: curves over rounds, mean and ± sd over seeds."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import matplotlib
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure as Canvas
+
+from fedfibos.report.groups import Group, Problem
+from fedfibos.report.paper import reported
+from fedfibos.report.records import Point
+from fedfibos.spread import Spread, spread
+
+COLOURS = {
+    "fedavg": "#555555",
+    "heterofl": "#e69f00",
+    "fedrolex": "#56b4e9",
+    "fedbrb": "#cc79a7",
+    "fiarse": "#009e73",
+    "fedfibos": "#d55e00",
+}
+"""Of the methods, the same in every figure (Okabe and Ito's palette, told apart by colour-blind readers)."""
+
+CAPACITY_COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#555555")
+DASHES = ("-", "--", ":", "-.")
+"""Of several versions of one method."""
+
+STYLE: dict[Any, Any] = {
+    "font.family": "sans-serif",
+    "font.sans-serif": ["DejaVu Sans"],
+    "font.size": 9,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "grid.alpha": 0.3,
+    "svg.fonttype": "path",
+    "svg.hashsalt": "fedfibos",
+}
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A drawn figure.
+
+    Attributes:
+        slug: Name of its files.
+        title: What it shows; its text alternative.
+        svg: The drawing.
+        png: The same as pixels.
+    """
+
+    slug: str
+    title: str
+    svg: bytes
+    png: bytes
+
+
+Line = list[tuple[float, Spread]]
+"""(x, mean ± sd over seeds), in order."""
+
+
+def accuracy_curves(problem: Problem, slug: str) -> list[Figure]:
+    """Global accuracy over rounds: of the submodels (mean over capacities), and of the full model."""
+    return [
+        _curves(
+            problem, f"curves-{which}-{slug}", f"Global accuracy, {which}: {problem.label}", "rounds", read, _by_round
+        )
+        for which, read in (("submodels", _submodels), ("full", _full))
+    ]
+
+
+def communication_curves(problem: Problem, slug: str) -> Figure:
+    """Global accuracy of submodels over megabytes sent."""
+    title = f"Global accuracy (submodels) by communication: {problem.label}"
+    return _curves(problem, f"communication-{slug}", title, "MB sent, both ways", _submodels, _by_bytes)
+
+
+def jaccard_curves(problem: Problem, slug: str) -> list[Figure]:
+    """Jaccard similarity with the magnitude selection by capacity, a figure for each method that departs from it."""
+    figures = []
+    for number, group in enumerate(problem.groups, start=1):
+        points = [point for record in group.records for point in record.points]
+        capacities = [c for c in points[0].evaluation["jaccard"] if float(c) < 1.0]
+        if not any(point.evaluation["jaccard"][c] < 1.0 for point in points for c in capacities):
+            continue
+        title = f"Jaccard similarity of {group.label} with the magnitude selection: {problem.label}"
+        with _drawing(title, "rounds", "Jaccard") as (canvas, axes):
+            for colour, capacity in zip(CAPACITY_COLOURS, capacities, strict=False):
+                _draw(axes, _by_round(group, _jaccard(capacity)), f"γ = {float(capacity):g}", colour, "-")
+                paper = reported()["figures"]["jaccard"].get(capacity)
+                if paper is not None:
+                    axes.axhline(paper, color=colour, linestyle=":", linewidth=1, label=f"paper, γ = {capacity}")
+            axes.set_ylim(0, 1)
+            canvas.legend(loc="outside lower center", ncols=3, frameon=False)
+            figures.append(_drawn(canvas, f"jaccard-{slug}-{number}", title))
+    return figures
+
+
+def dispersion_curves(problem: Problem, slug: str) -> Figure | None:
+    """CV_F of the maintained scores beside the CV of magnitudes; None where no method keeps scores."""
+    scored = [g for g in problem.groups if any(p.evaluation["cv_f"] is not None for r in g.records for p in r.points)]
+    if not scored:
+        return None
+    title = f"CV of Fisher scores and of magnitudes: {problem.label}"
+    with _drawing(title, "rounds", "std / mean") as (canvas, axes):
+        for colour, group in zip(CAPACITY_COLOURS, scored, strict=False):
+            _draw(axes, _by_round(group, lambda point: point.evaluation["cv_f"]), f"CV_F, {group.label}", colour, "-")
+            line = _by_round(group, lambda point: point.evaluation["cv_magnitude"])
+            _draw(axes, line, f"CV of |x|, {group.label}", colour, "--")
+        axes.axhline(reported()["figures"]["cv_f"], color="#333333", linestyle=":", linewidth=1, label="CV_F, paper")
+        axes.set_ylim(bottom=0)
+        canvas.legend(loc="outside lower center", ncols=1, frameon=False)
+        return _drawn(canvas, f"cv-{slug}", title)
+
+
+def _curves(
+    problem: Problem,
+    slug: str,
+    title: str,
+    x: str,
+    read: Callable[[Point], float | None],
+    line_of: Callable[[Group, Callable[[Point], float | None]], Line],
+) -> Figure:
+    with _drawing(title, x, "accuracy in %") as (canvas, axes):
+        for group, dash in zip(problem.groups, _dashes(problem.groups), strict=True):
+            colour = COLOURS[group.experiment.method.name]
+            _draw(axes, line_of(group, read), f"{group.label} (n = {len(group.records)})", colour, dash, 100)
+        axes.set_ylim(bottom=0)
+        canvas.legend(loc="outside lower center", ncols=1 if _long(problem) else 2, frameon=False)
+        return _drawn(canvas, slug, title)
+
+
+def _long(problem: Problem) -> bool:
+    return any(len(group.label) > 28 for group in problem.groups)
+
+
+def _dashes(groups: Sequence[Group]) -> list[str]:
+    """Solid for the first version of a method, then dashed, dotted, ..."""
+    seen: dict[str, int] = {}
+    dashes = []
+    for group in groups:
+        name = group.experiment.method.name
+        dashes.append(DASHES[seen.get(name, 0) % len(DASHES)])
+        seen[name] = seen.get(name, 0) + 1
+    return dashes
+
+
+def _submodels(point: Point) -> float | None:
+    value: float | None = point.evaluation["global"]["submodels"]["mean"]
+    return value
+
+
+def _full(point: Point) -> float | None:
+    value: float | None = point.evaluation["global"]["full"]
+    return value
+
+
+def _jaccard(capacity: str) -> Callable[[Point], float | None]:
+    return lambda point: point.evaluation["jaccard"].get(capacity)
+
+
+def _by_round(group: Group, read: Callable[[Point], float | None]) -> Line:
+    """Over the seeds, round by round."""
+    values: dict[int, list[float | None]] = {}
+    for record in group.records:
+        for point in record.points:
+            values.setdefault(point.round, []).append(read(point))
+    return [(x, s) for x, v in sorted(values.items()) if (s := spread(v)) is not None]
+
+
+def _by_bytes(group: Group, read: Callable[[Point], float | None]) -> Line:
+    """As by round, at the mean of the megabytes sent by then."""
+    sent: dict[int, list[int]] = {}
+    for record in group.records:
+        for point in record.points:
+            sent.setdefault(point.round, []).append(point.bytes)
+    return [(sum(sent[int(x)]) / len(sent[int(x)]) / 1e6, s) for x, s in _by_round(group, read)]
+
+
+def _draw(axes: Axes, line: Line, label: str, colour: str, dash: str, scale: float = 1.0) -> None:
+    """Mean with a band of ± sd (none for a single seed)."""
+    x = [place for place, _ in line]
+    mean = [scale * value.mean for _, value in line]
+    sd = [scale * (value.sd or 0.0) for _, value in line]
+    axes.plot(x, mean, color=colour, linestyle=dash, linewidth=1.6, label=label)
+    low, high = ([m + sign * s for m, s in zip(mean, sd, strict=True)] for sign in (-1, 1))
+    axes.fill_between(x, low, high, color=colour, alpha=0.15, linewidth=0)
+
+
+@contextmanager
+def _drawing(title: str, x: str, y: str) -> Iterator[tuple[Canvas, Axes]]:
+    """A canvas with one pair of axes, in the report's style; the global style is left as it was."""
+    with matplotlib.rc_context(STYLE):
+        canvas = Canvas(figsize=(5.2, 4.2), layout="constrained")
+        axes = canvas.add_subplot()
+        axes.set_title("\n".join(_wrapped(title)), fontsize=9, loc="left")
+        axes.set_xlabel(x)
+        axes.set_ylabel(y)
+        yield canvas, axes
+
+
+def _wrapped(title: str, width: int = 62) -> list[str]:
+    """Lines of a title, broken between words."""
+    lines = [""]
+    for word in title.split():
+        if lines[-1] and len(lines[-1]) + len(word) >= width:
+            lines.append("")
+        lines[-1] = f"{lines[-1]} {word}".strip()
+    return lines
+
+
+def _drawn(canvas: Canvas, slug: str, title: str) -> Figure:
+    svg, png = io.BytesIO(), io.BytesIO()
+    canvas.savefig(svg, format="svg", metadata={"Date": None})
+    canvas.savefig(png, format="png", dpi=160)
+    return Figure(slug, title, svg.getvalue(), png.getvalue())

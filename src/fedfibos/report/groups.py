@@ -1,0 +1,248 @@
+"""Runs sorted into problems (what is to be learnt, by whom) and groups (one method on one problem, several seeds).
+
+Only runs that differ in nothing but the seed are averaged; methods are compared within a problem only.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from fedfibos.capacities import TABLES
+from fedfibos.data.partition import Partition
+from fedfibos.experiment import Experiment, to_toml
+from fedfibos.local import LocalTraining
+from fedfibos.methods import METHODS, PRESETS
+from fedfibos.record import RecordError
+from fedfibos.report.records import Record
+from fedfibos.sections import Evaluation, MethodChoice, Run
+from fedfibos.spread import Spread, spread
+from fedfibos.validation import shown
+
+DATA_NAMES = {"cifar10": "CIFAR-10", "cifar100": "CIFAR-100", "ag_news": "AG News", "fashion_mnist": "Fashion-MNIST"}
+METHOD_NAMES = {"fedbrb": "FedBRB (our interpretation)"}
+"""Display names that are not the class's own; FedBRB has no public code, and every table says so."""
+
+
+@dataclass(frozen=True)
+class Group:
+    """One method on one problem: runs that differ by seed only.
+
+    Attributes:
+        label: The method, with what sets it apart from others on the same problem.
+        records: Finished runs, by seed.
+    """
+
+    label: str
+    records: tuple[Record, ...]
+
+    @property
+    def experiment(self) -> Experiment:
+        """The settings that all runs share (their seed is the first run's)."""
+        return self.records[0].experiment
+
+    def over_seeds(self, *keys: str) -> Spread | None:
+        """Mean and spread of an entry of ``final.json``: ``over_seeds("global_accuracy", "full", "last")``."""
+        return spread(_entry(record.final, keys) for record in self.records)
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Data, partition, model, fleet and rounds, on which methods are compared.
+
+    Attributes:
+        label: In words: the data and how they are dealt; the fleet.
+        scale: In words: model, clients, rounds.
+        groups: The methods.
+    """
+
+    label: str
+    scale: str
+    groups: tuple[Group, ...]
+
+    @property
+    def experiment(self) -> Experiment:
+        """The settings that the groups share (method and local training are the first group's)."""
+        return self.groups[0].experiment
+
+    def unequal_budgets(self) -> str:
+        """Which of the groups' training budgets differ, in words; empty where all are equal."""
+        budgets = {
+            (g.experiment.local.steps, g.experiment.local.epochs, g.experiment.local.batch_size) for g in self.groups
+        }
+        if len(budgets) == 1:
+            return ""
+        return "The methods' local budgets (steps or epochs, batch size) differ here: no comparison at equal cost."
+
+
+@dataclass(frozen=True)
+class Sorted:
+    """What a report is made of.
+
+    Attributes:
+        problems: Finished runs.
+        unfinished: Runs without ``final.json``; in no table of results.
+        notes: What was noticed, one line each.
+    """
+
+    problems: tuple[Problem, ...]
+    unfinished: tuple[Record, ...]
+    notes: tuple[str, ...]
+
+
+def sort_records(records: Sequence[Record]) -> Sorted:
+    """Sort runs into problems and groups.
+
+    Raises:
+        RecordError: Two runs of the same settings and seed with different results.
+    """
+    finished, notes = _distinct(record for record in records if record.final is not None)
+    problems: dict[str, dict[str, list[Record]]] = {}
+    for record in finished:
+        groups = problems.setdefault(to_toml(_problem(record.experiment)), {})
+        groups.setdefault(to_toml(_group(record.experiment)), []).append(record)
+    keys = list(problems)
+    labels = _told_apart([problem_label(_first(problems[k]).experiment) for k in keys], keys, also=_scales(problems))
+    built = []
+    for key, label in zip(keys, labels, strict=True):
+        members = {k: sorted(rs, key=lambda r: r.experiment.seed) for k, rs in problems[key].items()}
+        names = _told_apart([method_label(rs[0].experiment) for rs in members.values()], list(members))
+        groups_ = [Group(name, tuple(rs)) for name, rs in zip(names, members.values(), strict=True)]
+        order = list(METHODS)
+        groups_.sort(key=lambda group: (order.index(group.experiment.method.name), group.label))
+        built.append(Problem(label, scale_label(groups_[0].experiment), tuple(groups_)))
+    built.sort(key=lambda problem: (problem.label, problem.scale))
+    return Sorted(tuple(built), tuple(r for r in records if r.final is None), tuple(notes))
+
+
+def problem_label(experiment: Experiment) -> str:
+    """``CIFAR-10, 2 classes a client, non-uniform``."""
+    name = experiment.data.name
+    parts = (DATA_NAMES.get(name, name), partition_label(experiment.data.partition), fleet_label(experiment))
+    return ", ".join(parts)
+
+
+def partition_label(partition: Partition) -> str:
+    """How the data are dealt, in words."""
+    if partition.scheme == "pathological":
+        return f"{partition.classes_per_client} classes a client"
+    if partition.scheme == "iid":
+        return "IID"
+    by_class = " by class" if partition.scheme == "dirichlet-by-class" else ""
+    return f"Dirichlet {partition.alpha:g}{by_class}"
+
+
+def fleet_label(experiment: Experiment) -> str:
+    """The capacities, by the paper's name or written out."""
+    capacities = dict(experiment.federation.capacities)
+    for name, table in TABLES.items():
+        if capacities == dict(table):
+            return name
+    return ", ".join(f"{100 * share:g} % at {capacity:g}" for capacity, share in capacities.items())
+
+
+def scale_label(experiment: Experiment) -> str:
+    """``resnet8 (group norm), 100 clients, 10 a round, 100 rounds``."""
+    federation, model = experiment.federation, experiment.model
+    norm = "" if model.norm in (None, "none") else f" ({model.norm} norm)"
+    return f"{model.name}{norm}, {federation.clients} clients, {federation.cohort} a round, {federation.rounds} rounds"
+
+
+def method_label(experiment: Experiment) -> str:
+    """The method, its preset, and the settings that differ from the preset's."""
+    method = experiment.method
+    cls = METHODS[method.name]
+    preset = PRESETS[method.name][method.preset] if method.preset is not None else {}
+    default = MethodChoice(method.name, method.preset, dict(preset)).settings
+    changed = [f"{k} = {shown(v).strip(chr(39))}" for k, v in method.settings.items() if v != default[k]]
+    name = METHOD_NAMES.get(method.name, cls.__name__)
+    return ", ".join([name if method.preset is None else f"{name} “{method.preset}”", *changed])
+
+
+def used_partition(partition: Partition) -> Partition:
+    """With the fields that its scheme ignores at their defaults: equal partitions compare equal."""
+    used = {
+        "iid": (),
+        "pathological": ("classes_per_client",),
+        "dirichlet": ("alpha",),
+        "dirichlet-by-class": ("alpha", "min_size", "max_attempts"),
+    }[partition.scheme]
+    return Partition(partition.scheme, **{name: getattr(partition, name) for name in used})
+
+
+def _group(experiment: Experiment) -> Experiment:
+    """Everything that runs of one group have in common."""
+    data = replace(experiment.data, partition=used_partition(experiment.data.partition))
+    return replace(experiment, seed=0, data=data, run=Run())
+
+
+def _problem(experiment: Experiment) -> Experiment:
+    """Everything that groups of one problem have in common; how accuracy is measured included."""
+    evaluation = experiment.evaluation
+    return replace(
+        _group(experiment),
+        method=MethodChoice("fedavg"),
+        local=LocalTraining(),
+        evaluation=Evaluation(
+            submodel_clients=evaluation.submodel_clients, recalibration_samples=evaluation.recalibration_samples
+        ),
+    )
+
+
+def _distinct(records: Iterable[Record]) -> tuple[list[Record], list[str]]:
+    """The runs, each setting and seed once."""
+    seen: dict[tuple[str, int], Record] = {}
+    notes = []
+    for record in records:
+        key = (to_toml(_group(record.experiment)), record.experiment.seed)
+        if key not in seen:
+            seen[key] = record
+            continue
+        before = seen[key]
+        assert record.final is not None
+        assert before.final is not None
+        if record.final["params_sha256"] != before.final["params_sha256"]:
+            raise RecordError(
+                f"{record.name} and {before.name} are runs of the same experiment and seed with different results: "
+                "a report needs one of them"
+            )
+        notes.append(f"{record.name} has the settings, seed and results of {before.name}: counted once")
+    return list(seen.values()), notes
+
+
+def _first(groups: Mapping[str, Sequence[Record]]) -> Record:
+    return next(iter(groups.values()))[0]
+
+
+def _scales(problems: Mapping[str, Mapping[str, Sequence[Record]]]) -> list[str]:
+    return [scale_label(_first(groups).experiment) for groups in problems.values()]
+
+
+def _told_apart(labels: Sequence[str], configs: Sequence[str], also: Sequence[str] | None = None) -> list[str]:
+    """Labels with the settings that tell equal ones apart; those that ``also`` tells apart may stay equal."""
+    flat = [dict(_flat(tomllib.loads(config))) for config in configs]
+    also = also or [""] * len(labels)
+    told = []
+    for i, label in enumerate(labels):
+        twins = [j for j in range(len(labels)) if (labels[j], also[j]) == (label, also[i])]
+        keys = [k for k in flat[i] if any(flat[j].get(k) != flat[i][k] for j in twins)]
+        keys += [k for k in dict.fromkeys(k for j in twins for k in flat[j]) if k not in flat[i]]
+        pieces = [f"{k.rpartition('.')[2]} = {shown(flat[i][k]) if k in flat[i] else 'unset'}" for k in keys]
+        told.append(", ".join([label, *pieces]))
+    return told
+
+
+def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, Any]]:
+    for key, value in values.items():
+        if isinstance(value, dict):
+            yield from _flat(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value
+
+
+def _entry(values: Any, keys: Sequence[str]) -> float | None:
+    for key in keys:
+        values = values.get(key) if isinstance(values, Mapping) else None
+    return None if values is None else float(values)

@@ -1,0 +1,106 @@
+"""Run directories read back for a report."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from fedfibos.experiment import Experiment, load_experiment
+from fedfibos.record import CONFIG, ENVIRONMENT, FINAL, RecordError, RunDirectory
+
+
+@dataclass(frozen=True)
+class Point:
+    """One evaluation of a run.
+
+    Attributes:
+        round: Rounds done.
+        bytes: Sent since the start, both ways.
+        evaluation: The ``evaluation`` object of the round's line.
+    """
+
+    round: int
+    bytes: int
+    evaluation: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Record:
+    """One run directory.
+
+    Attributes:
+        name: The directory as the report calls it: from the folder that was asked for, without what lies above.
+        experiment: What was run.
+        environment: Where: content of ``environment.json``.
+        rounds: Lines of ``rounds.jsonl``.
+        final: Content of ``final.json``; None where the run is not finished.
+    """
+
+    name: str
+    experiment: Experiment
+    environment: Mapping[str, Any]
+    rounds: tuple[Mapping[str, Any], ...]
+    final: Mapping[str, Any] | None
+
+    @cached_property
+    def points(self) -> tuple[Point, ...]:
+        """The evaluations, in order."""
+        points, sent = [], 0
+        for record in self.rounds:
+            sent += record["bytes"]["down"] + record["bytes"]["up"]
+            if "evaluation" in record:
+                points.append(Point(record["round"], sent, record["evaluation"]))
+        return tuple(points)
+
+
+def find_runs(paths: Iterable[Path]) -> dict[Path, str]:
+    """The run directories among and below those folders, each once, and the name of each.
+
+    Raises:
+        RecordError: A folder that is not there, or holds no run.
+    """
+    found: dict[Path, str] = {}
+    for path in paths:
+        if not path.is_dir():
+            raise RecordError(f"{path} must be a run directory or a folder of some, it is not a folder")
+        below = sorted(config.parent for config in path.rglob(CONFIG))
+        if not below:
+            raise RecordError(f"{path} must be a run directory or a folder of some, it holds no {CONFIG}")
+        top = path.resolve().parent
+        found |= {run.resolve(): run.resolve().relative_to(top).as_posix() for run in below}
+    return found
+
+
+def read_record(path: Path, name: str | None = None) -> Record:
+    """Read one run directory.
+
+    Args:
+        path: The directory.
+        name: What the report calls it; None: the directory's own name.
+
+    Raises:
+        RecordError: A file is missing or damaged; in one line.
+        ExperimentError: Its configuration is not one of this version.
+    """
+    experiment = load_experiment(path)
+    rounds = tuple(RunDirectory(path).rounds())
+    final = _read_json(path / FINAL) if (path / FINAL).exists() else None
+    if final is not None and len(rounds) != experiment.federation.rounds:
+        raise RecordError(f"{path}: a finished run must have {experiment.federation.rounds} rounds, got {len(rounds)}")
+    return Record(name or path.name, experiment, _read_json(path / ENVIRONMENT), rounds, final)
+
+
+def _read_json(path: Path) -> Mapping[str, Any]:
+    try:
+        values = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise RecordError(f"{path}: cannot be read: {error.strerror}") from None
+    except ValueError as error:
+        raise RecordError(f"{path}: is damaged: {error}") from None
+    if not isinstance(values, dict):
+        raise RecordError(f"{path}: must hold an object, got {type(values).__name__}")
+    return values

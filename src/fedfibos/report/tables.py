@@ -1,0 +1,225 @@
+"""The tables of a report: results, layers, communication, runs and settings."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from fedfibos.experiment import to_toml
+from fedfibos.progress import duration
+from fedfibos.report.groups import Group, Problem, Sorted
+from fedfibos.report.records import Record
+from fedfibos.report.table import Cell, Table, row
+from fedfibos.spread import Spread, spread
+from fedfibos.validation import shown
+
+NONE = "–"
+STATISTICS = {"last": "last", "last20": "mean of last 20", "best": "best"}
+ACCURACIES: Mapping[str, tuple[str, ...]] = {
+    "local": ("local_accuracy", "mean"),
+    "global, submodels": ("global_accuracy", "submodels", "mean"),
+    "global, full": ("global_accuracy", "full"),
+}
+"""Column -> where in ``final.json``; the definitions are those of ``evaluate``."""
+
+TARGETS = (0.5, 0.75, 0.9)
+"""Shares of the best mean accuracy of a problem, for the bytes that it takes to get there."""
+
+
+def percent(value: Spread | None) -> str:
+    """An accuracy in %."""
+    return NONE if value is None else value.text(100)
+
+
+def best_of(columns: Sequence[Sequence[Spread | None]]) -> list[list[Cell]]:
+    """Cells of columns of accuracies, the best mean of each marked."""
+    marked = []
+    for column in columns:
+        top = max((value.mean for value in column if value is not None), default=None)
+        marked.append([Cell(percent(v), best=v is not None and len(column) > 1 and v.mean == top) for v in column])
+    return marked
+
+
+def results(problem: Problem, slug: str) -> Table:
+    """Accuracy at the last evaluation."""
+    groups = problem.groups
+    smallest = min(problem.experiment.federation.capacities)
+    paths = {**ACCURACIES, f"capacity {smallest:g}": ("global_accuracy", "submodels", str(smallest))}
+    columns = best_of([[group.over_seeds(*path, "last") for group in groups] for path in paths.values()])
+    return Table(
+        f"results-{slug}",
+        f"Accuracy in %, last evaluation: {problem.label}",
+        ("method", "seeds", *paths),
+        tuple(row(g.label, str(len(g.records)), *cells) for g, *cells in zip(groups, *columns, strict=True)),
+        f"{problem.scale}. Mean ± sd over seeds. Bold: the best mean of its column, whatever its spread.",
+    )
+
+
+def statistics(problem: Problem, slug: str) -> Table:
+    """Last, mean of the last 20, and best evaluation."""
+    rows = []
+    for group in problem.groups:
+        for name, path in ACCURACIES.items():
+            rows.append(row(group.label, name, *(percent(group.over_seeds(*path, key)) for key in STATISTICS)))
+    evaluations = min(len(record.points) for group in problem.groups for record in group.records)
+    note = f"Only {evaluations} evaluations a run: “mean of last 20” is over all of them." if evaluations < 20 else ""
+    title = f"Last, mean of the last 20, and best evaluation, in %: {problem.label}"
+    return Table(f"statistics-{slug}", title, ("method", "accuracy", *STATISTICS.values()), tuple(rows), note, words=2)
+
+
+def by_capacity(problem: Problem, slug: str) -> Table:
+    """Accuracies of each capacity."""
+    capacities = [str(c) for c in sorted(problem.experiment.federation.capacities, reverse=True)]
+    rows = []
+    for group in problem.groups:
+        for name, path in (
+            ("global", ("global_accuracy", "submodels")),
+            ("local", ("local_accuracy", "by_capacity")),
+        ):
+            rows.append(row(group.label, name, *(percent(group.over_seeds(*path, c, "last")) for c in capacities)))
+    title = f"Accuracy of each capacity's submodels in %, last evaluation: {problem.label}"
+    headings = ("method", "accuracy", *(f"γ = {float(c):g}" for c in capacities))
+    return Table(f"capacities-{slug}", title, headings, tuple(rows), problem.scale, words=2)
+
+
+def kept_shares(problem: Problem, slug: str) -> list[Table]:
+    """Share of every tensor that a client of each capacity holds, at the last evaluation; a table a method."""
+    tables = []
+    for number, group in enumerate(problem.groups, start=1):
+        last = [record.points[-1].evaluation["kept_shares"] for record in group.records]
+        capacities = [c for c in last[0] if float(c) < 1.0]
+        if not capacities:
+            continue
+        rows = []
+        for layer in last[0][capacities[0]]:
+            shares = [spread(kept[c][layer] for kept in last) for c in capacities]
+            rows.append(row(layer, *(_share(share) for share in shares)))
+        tables.append(
+            Table(
+                f"kept-{slug}-{number}",
+                f"Kept share of every layer: {group.label}; {problem.label}",
+                ("layer", *(f"γ = {float(c):g}" for c in capacities)),
+                tuple(rows),
+                f"Last evaluation, mean over {len(last)} seeds, the first client of each capacity. "
+                "“dead”: it holds nothing of the layer in any seed.",
+            )
+        )
+    return tables
+
+
+def _share(share: Spread | None) -> Cell:
+    if share is None:
+        return Cell(NONE)
+    return Cell("dead" if share.mean == 0.0 else f"{share.mean:.3f}", shade=share.mean)
+
+
+def communication(problem: Problem, slug: str) -> Table:
+    """Bytes in all and until an accuracy is reached."""
+    top = max((s.mean for g in problem.groups if (s := _best(g)) is not None), default=0.0)
+    targets = [share * top for share in TARGETS]
+    rows = []
+    for group in problem.groups:
+        total = spread(record.points[-1].bytes / 1e6 for record in group.records)
+        reached = [_reached(group, target) for target in targets]
+        rows.append(row(group.label, "–" if total is None else total.text(digits=1), *reached))
+    return Table(
+        f"communication-{slug}",
+        f"Communication in MB, both ways, whole cohort: {problem.label}",
+        ("method", "whole run", *(f"to {100 * target:.1f} %" for target in targets)),
+        tuple(rows),
+        "Until the global accuracy of submodels first reaches 50, 75 and 90 % of the best mean that any method "
+        f"here has ({100 * top:.1f} %). Counted before any compression; masks include their bitmap. {problem.scale}.",
+    )
+
+
+def _best(group: Group) -> Spread | None:
+    return group.over_seeds("global_accuracy", "submodels", "mean", "best")
+
+
+def _reached(group: Group, target: float) -> str:
+    """Megabytes until the accuracy, over the seeds that reach it."""
+    sent = [bytes_to_accuracy(record, target) for record in group.records]
+    value = spread(None if s is None else s / 1e6 for s in sent)
+    if value is None:
+        return "not reached"
+    missed = sent.count(None)
+    return value.text(digits=1) + (f" ({len(sent) - missed} of {len(sent)} seeds)" if missed else "")
+
+
+def bytes_to_accuracy(record: Record, target: float) -> int | None:
+    """Bytes sent until an evaluation whose global accuracy of submodels is at least ``target``; None for never."""
+    for point in record.points:
+        accuracy = point.evaluation["global"]["submodels"]["mean"]
+        if accuracy is not None and accuracy >= target:
+            return point.bytes
+    return None
+
+
+def runs(content: Sorted) -> Table:
+    """Every run: seed, commit, hardware, time, digest of the parameters."""
+    records = [record for problem in content.problems for group in problem.groups for record in group.records]
+    rows = []
+    for record in [*records, *content.unfinished]:
+        environments = [record.environment, *record.environment.get("resumed", [])]
+        final = record.final
+        digest = "unfinished" if final is None else final["params_sha256"][:12]
+        rows.append(
+            row(
+                record.name,
+                str(record.experiment.seed),
+                f"{len(record.rounds)} of {record.experiment.federation.rounds}",
+                _each(environments, commit),
+                _each(environments, hardware),
+                _each(environments, lambda e: f"{e['torch']}, Python {e['python']}"),
+                duration(sum(line["seconds"] for line in record.rounds)),
+                digest,
+            )
+        )
+    headings = ("run", "seed", "rounds", "commit", "hardware", "torch", "time", "parameters (SHA-256)")
+    note = "Seconds of rounds and evaluations, on a machine that other work may have shared."
+    return Table("runs", "Runs", headings, tuple(rows), note, words=len(headings))
+
+
+def _each(environments: Sequence[Mapping[str, Any]], describe: Callable[[Mapping[str, Any]], str]) -> str:
+    return ", then ".join(dict.fromkeys(map(describe, environments)))
+
+
+def commit(environment: Mapping[str, Any]) -> str:
+    """The commit, shortened, and whether there were uncommitted changes."""
+    text = environment.get("commit")
+    if text is None:
+        return "none recorded"
+    digest, _, dirty = str(text).partition("-")
+    return digest[:10] + (" with uncommitted changes" if dirty else "")
+
+
+def hardware(environment: Mapping[str, Any]) -> str:
+    """Processor and where clients trained."""
+    device = environment["device"]
+    return f"{environment['cpu']}, {environment['cores']} cores" + ("" if device == "cpu" else f", {device}")
+
+
+def settings(problem: Problem, slug: str) -> Table:
+    """The resolved settings: equal ones once, others method by method."""
+    configs = [_flat(tomllib.loads(to_toml(group.experiment))) for group in problem.groups]
+    keys = [key for key in dict.fromkeys(key for config in configs for key in config) if key != "seed"]
+    rows = []
+    for key in keys:
+        values = [shown(config[key]) if key in config else NONE for config in configs]
+        entries = [values[0], *[""] * (len(values) - 1)] if len(set(values)) == 1 and len(values) > 1 else values
+        rows.append(row(key, *entries))
+    title = f"Resolved settings: {problem.label}"
+    headings = ("setting", *(group.label for group in problem.groups))
+    note = "A value that stands in the first column alone holds for all."
+    return Table(f"settings-{slug}", title, headings, tuple(rows), note, words=len(headings))
+
+
+def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for key, value in values.items():
+        if isinstance(value, Mapping):
+            flat |= _flat(value, f"{prefix}{key}.")
+        else:
+            flat[f"{prefix}{key}"] = value
+    return flat
