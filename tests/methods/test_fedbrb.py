@@ -60,8 +60,8 @@ UNTOUCHED = [1 / 2, 1 / 2], [3 / 4, 1 / 4], [1 / 4, 3 / 4]
 @pytest.mark.parametrize(
     ("settings", "others", "first_block"),
     [
-        ({"blocks": "aligned"}, REACHED, [False, False, False]),
-        ({"blocks": "positional"}, REACHED, [True, False, False]),
+        ({"blocks": "aligned", "broadcast": 0.5}, REACHED, [False, False, False]),
+        ({"blocks": "positional", "broadcast": 0.5}, REACHED, [True, False, False]),
         ({"blocks": "positional", "broadcast": 0.0}, UNTOUCHED, [True, False, False]),
         ({"blocks": "aligned", "broadcast": 1.0}, TRAINED, [False, False, False]),
     ],

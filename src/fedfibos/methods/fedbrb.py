@@ -14,6 +14,7 @@ trained blocks are broadcast, with weights, to the entire parameter space. What 
   different speeds, so that all pairs come up.
 - Broadcast: after averaging over holders, a parameter x_j that nobody held becomes (1 − λ) x_j + λ · mean of the
   trained values at the same place of their block, weighted by the participants that trained it. λ = 0 rolls only.
+  A large λ makes the blocks copies of one another, which then stay so: the network is as good as a narrow one.
 - Training as in HeteroFL: its scaler, its classifier rows under masked labels.
 
 References:
@@ -66,7 +67,7 @@ class FedBRB:
 
     capacity_basis: CapacityBasis = "parameters"
     blocks: Literal["positional", "aligned"] = "positional"
-    broadcast: float = 0.5
+    broadcast: float = 0.1
     scaler: bool = True
     average: Average = "holders"
     server_lr: float = 1.0
@@ -130,6 +131,6 @@ class FedBRB:
 _ROUND = "this round: block of size "
 
 PRESETS: dict[str, dict[str, Any]] = {
-    "interpretation": {"blocks": "positional", "broadcast": 0.5, "average": "holders"},
+    "interpretation": {"blocks": "positional", "broadcast": 0.1, "average": "holders"},
     "rolling only": {"blocks": "positional", "broadcast": 0.0, "average": "holders"},
 }
