@@ -18,12 +18,16 @@ import click
 import typer
 from rich.console import Console
 
+from fedfibos.allocator import keep_freed_memory
+from fedfibos.cli.flower import flower_app
+
 app = typer.Typer(
     help="Federated learning across clients of unequal capacity.",
     add_completion=False,
     no_args_is_help=False,
     pretty_exceptions_enable=False,
 )
+app.add_typer(flower_app, name="flower")
 
 FAILED, WRONG_USAGE, INTERRUPTED = 1, 2, 130
 
@@ -43,6 +47,7 @@ DataDir = Annotated[
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command line and return its exit code."""
+    keep_freed_memory()
     try:
         code = app(args=None if arguments is None else list(arguments), prog_name="fedfibos", standalone_mode=False)
     except click.ClickException as error:

@@ -19,6 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fedfibos.allocator import keep_freed_memory
 from fedfibos.evaluate import Scoring, correct
 from fedfibos.local import LocalTrainingError
 from fedfibos.model import Model
@@ -264,6 +265,7 @@ def _work(setting: Setting, flat: Tensor, slot: _Slot, pipe: Connection, inherit
     for end in inherited:
         end.close()
     torch.set_num_threads(1)
+    keep_freed_memory()
     params = Params(setting.model.layout, flat)
     while True:
         try:
