@@ -137,6 +137,7 @@ class _Server:
             "participants": list(report.participants),
             "rejected": {str(client): reason for client, reason in report.rejected.items()},
             "bytes": {"down": report.bytes_down, "up": report.bytes_up},
+            "bytes_by_client": {str(n): {"down": down, "up": up} for n, (down, up) in done.payloads.items()},
         }
         last = done.number == federation.rounds
         if self.scored is not None and (last or done.number % federation.evaluate_every == 0):

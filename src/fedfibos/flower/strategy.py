@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -45,6 +45,7 @@ class Round:
         state: Server state after it.
         report: Who took part, who was rejected, bytes of the payloads each way.
         roster: The clients that were connected.
+        payloads: Client -> bytes of the payloads to it and from it.
     """
 
     number: int
@@ -52,6 +53,7 @@ class Round:
     state: State
     report: RoundReport
     roster: Roster
+    payloads: Mapping[int, tuple[int, int]]
 
 
 class SubmodelStrategy(Strategy):
@@ -133,8 +135,10 @@ class SubmodelStrategy(Strategy):
                 LOG.warning("round %d: an answer to none of its messages was ignored", self.t + 1)
             else:
                 answers[client].append(reply)
-        up = sum(_size(reply) for given in answers.values() for reply in given)
-        down = sum(_size(sent.message) for sent in self._sent)
+        payloads = {
+            sent.client.id: (_size(sent.message), sum(map(_size, answers[sent.client.id]))) for sent in self._sent
+        }
+        down, up = (sum(sizes) for sizes in zip(*payloads.values(), strict=True)) if payloads else (0, 0)
         state, params, report = merge(self.task.method, self.state, self._params, self._cohort, self._outcomes(answers))
         report = replace(report, bytes_down=down, bytes_up=up)
         for client, reason in report.rejected.items():
@@ -147,7 +151,7 @@ class SubmodelStrategy(Strategy):
             )
         self.counted |= dict.fromkeys(usable, self.t)
         self.state, self.t, self._sent = state, self.t + 1, []
-        self.on_round(Round(self.t, params, state, report, self._roster))
+        self.on_round(Round(self.t, params, state, report, self._roster, payloads))
         return arrays_of(params), MetricRecord({"loss": report.loss})
 
     def configure_evaluate(

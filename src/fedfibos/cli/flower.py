@@ -1,0 +1,120 @@
+"""``fedfibos flower``: a Flower app to start from, and a demonstration on this machine."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import click
+import typer
+from rich.box import SIMPLE
+from rich.console import Console
+from rich.filesize import decimal
+from rich.table import Table
+
+if TYPE_CHECKING:
+    from fedfibos.flower.demo import Outcome
+
+flower_app = typer.Typer(help="The same methods on real machines, over Flower.", no_args_is_help=True)
+
+
+@flower_app.command("new")
+def new(folder: Annotated[Path, typer.Argument(help="Folder to write the app to.")]) -> None:
+    """Write a Flower app around your model and your data: a page of code, which runs as it is."""
+    _needs_flower()
+    from fedfibos.flower.new import new_app
+
+    try:
+        written = new_app(folder)
+    except OSError as error:
+        raise click.ClickException(str(error)) from error
+    for path in written:
+        print(path)
+    print("next: put your model and data into fleet.py; docs/deploy.md has the commands that start it")
+
+
+@flower_app.command("demo")
+def demo(
+    rounds: Annotated[int, typer.Option(min=1, help="Rounds to train.")] = 3,
+    method: Annotated[str, typer.Option(help="A method of `fedfibos methods`.")] = "fedfibos",
+    keep: Annotated[Path | None, typer.Option(help="Folder to keep app, run and logs in; default: none.")] = None,
+) -> None:
+    """Start a SuperLink and three SuperNodes of different capacity here, train the digits, and stop them all."""
+    _needs_flower()
+    from fedfibos.flower.demo import CAPACITIES, fleet
+    from fedfibos.flower.launch import LaunchError
+    from fedfibos.methods import METHODS
+    from fedfibos.validation import check_name
+
+    console = Console()
+    try:
+        check_name("method", method, METHODS)
+        with _folder(keep) as folder, fleet(folder) as running:
+            console.print(f"SuperLink and SuperNodes of capacity {', '.join(map(str, CAPACITIES))} are up (loopback)")
+
+            def show(record: dict[str, Any]) -> None:
+                sent = record["bytes"]
+                console.print(
+                    f"round {record['round']}/{rounds}: loss {record['loss']:.3f}, "
+                    f"{decimal(sent['down'])} down, {decimal(sent['up'])} up, {record['seconds']:.0f} s"
+                )
+
+            config = {"federation.rounds": rounds, "federation.evaluate_every": rounds, "method.name": method}
+            outcome = running.run("run", config, show)
+            console.print("stopping")
+        show_traffic(outcome, console)
+    except (LaunchError, ValueError, OSError) as error:
+        raise click.ClickException(str(error)) from error
+    if keep is not None:
+        console.print(f"app, logs and run directory: {keep}", markup=False, soft_wrap=True)
+
+
+def show_traffic(outcome: Outcome, console: Console) -> None:
+    """Print the bytes of a round, by client, against those of the full model; then the accuracies."""
+    rounds = len(outcome.rounds)
+    table = Table(title=f"bytes a round (mean of {rounds}); the full model is {outcome.full:,} each way")
+    table.box = SIMPLE
+    columns = ("client", "capacity", "down", "of full", "up", "of full", "wire down", "wire up")
+    for column in columns:
+        table.add_column(column, justify="right", no_wrap=True)
+    for one in outcome.traffic:
+        down, up = one.payload_down / rounds, one.payload_up / rounds
+        table.add_row(
+            str(one.client),
+            f"{one.capacity:g}",
+            decimal(round(down)),
+            f"{down / outcome.full:.1%}",
+            decimal(round(up)),
+            f"{up / outcome.full:.1%}",
+            decimal(round(one.connection_down / rounds)),
+            decimal(round(one.connection_up / rounds)),
+        )
+    console.print(table)
+    console.print("wire: counted on each SuperNode's socket; payload, app, queries, polling, HTTP")
+    submodels = outcome.rounds[-1]["evaluation"]["global"]
+    accuracies = ", ".join(
+        f"{capacity}: {accuracy:.3f}" for capacity, accuracy in submodels["submodels"].items() if accuracy is not None
+    )
+    console.print(f"accuracy on the test set: full model {submodels['full']:.3f}; submodels {accuracies}")
+
+
+@contextmanager
+def _folder(keep: Path | None) -> Iterator[Path]:
+    if keep is not None:
+        if keep.exists() and any(keep.iterdir()):
+            raise click.ClickException(f"{keep} is not empty: choose another folder")
+        yield keep.absolute()
+        return
+    with tempfile.TemporaryDirectory(prefix="fedfibos-flower-", ignore_cleanup_errors=True) as name:
+        yield Path(name)
+
+
+def _needs_flower() -> None:
+    """One line where the extra is not installed."""
+    from importlib.util import find_spec
+
+    if find_spec("flwr") is None:
+        raise click.ClickException("Flower is not installed: pip install 'fedfibos[flower]'")

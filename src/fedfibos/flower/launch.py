@@ -1,0 +1,230 @@
+"""Flower's processes on this machine: started, watched, and stopped again, all of them, whatever happens."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+HOST = "127.0.0.1"
+QUIET = {
+    "FLWR_TELEMETRY_ENABLED": "0",
+    "FLWR_DISABLE_UPDATE_CHECK": "1",
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "OMP_NUM_THREADS": "1",
+    "PYTHONUNBUFFERED": "1",
+}
+
+
+class LaunchError(RuntimeError):
+    """A process that did not come up, or ended too early; the message is one line and names its log."""
+
+
+@dataclass
+class Processes:
+    """Processes of one deployment, with a private Flower home, logs, and an empty folder to run in.
+
+    Use as a context manager: on leaving, every process group that was started is ended, children included.
+
+    Attributes:
+        folder: Where all of it lives.
+    """
+
+    folder: Path
+    running: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+    _handlers: dict[int, Any] = field(default_factory=dict)
+
+    def __enter__(self) -> Processes:
+        for name in ("home", "logs", "empty"):
+            (self.folder / name).mkdir(parents=True, exist_ok=True)
+        if threading.current_thread() is threading.main_thread():
+            self._handlers = {signal.SIGTERM: signal.signal(signal.SIGTERM, _leave)}
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if threading.current_thread() is threading.main_thread():  # a second Ctrl-C must not leave anything behind
+            self._handlers[signal.SIGINT] = signal.signal(signal.SIGINT, signal.SIG_IGN)
+        for process in self.running.values():
+            _signal(process.pid, signal.SIGTERM)
+        for name in reversed(list(self.running)):
+            self.stop(name)
+        for number, handler in self._handlers.items():
+            signal.signal(number, handler)
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """Quiet, private, and with this interpreter's commands first."""
+        path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
+        return {**os.environ, **QUIET, "FLWR_HOME": str(self.folder / "home"), "PATH": path}
+
+    def start(self, name: str, *command: str) -> None:
+        """Start a command in a process group of its own; its output goes to ``logs/NAME.log``."""
+        program = shutil.which(command[0], path=self.environment["PATH"])
+        if program is None:
+            raise LaunchError(f"{command[0]} was not found: pip install 'fedfibos[flower]'")
+        with self.log(name).open("ab") as log:
+            self.running[name] = subprocess.Popen(
+                [program, *command[1:]],
+                cwd=self.folder / "empty",
+                env=self.environment,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+
+    def call(self, *command: str) -> str:
+        """Run a command to its end and return its output.
+
+        Raises:
+            LaunchError: It failed.
+        """
+        program = shutil.which(command[0], path=self.environment["PATH"]) or command[0]
+        done = subprocess.run(
+            [program, *command[1:]],
+            cwd=self.folder / "empty",
+            env=self.environment,
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
+        if done.returncode:
+            raise LaunchError(f"{' '.join(command[:3])} failed: {_last_line(done.stdout + done.stderr)}")
+        return done.stdout
+
+    def log(self, name: str) -> Path:
+        """The log of a process."""
+        return self.folder / "logs" / f"{name}.log"
+
+    def check(self, *names: str) -> None:
+        """Raise LaunchError if one of those processes has ended."""
+        for name in names:
+            if (code := self.running[name].poll()) is not None:
+                text = self.log(name).read_text(errors="replace")
+                raise LaunchError(f"{name} ended with exit code {code}: {_last_line(text)} (log: {self.log(name)})")
+
+    def wait_for_port(self, name: str, port: int, seconds: float = 60.0) -> None:
+        """Wait until a process accepts connections."""
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            self.check(name)
+            with socket.socket() as probe:
+                probe.settimeout(1.0)
+                if probe.connect_ex((HOST, port)) == 0:
+                    return
+            time.sleep(0.2)
+        raise LaunchError(f"{name} did not listen on {HOST}:{port} within {seconds:g} s (log: {self.log(name)})")
+
+    def stop(self, name: str, *, at_once: bool = False) -> None:
+        """End a process and its children: politely, then by force."""
+        process = self.running.pop(name)
+        if not at_once:
+            _signal(process.pid, signal.SIGTERM)
+            end = time.monotonic() + 5.0
+            while time.monotonic() < end and process.poll() is None:
+                time.sleep(0.1)
+        _signal(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+@dataclass
+class Deployment:
+    """A SuperLink and its SuperNodes on the loopback.
+
+    Attributes:
+        processes: Where they run.
+        port: Of the SuperLink.
+        link: Options of the SuperLink: ``--insecure``, or certificates.
+        node: Options of every SuperNode: the same.
+        connection: Entries of the SuperLink in Flower's ``config.toml``.
+    """
+
+    processes: Processes
+    port: int
+    link: tuple[str, ...] = ("--insecure",)
+    node: tuple[str, ...] = ("--insecure",)
+    connection: str = "insecure = true"
+
+    def start_link(self) -> None:
+        """Start the SuperLink, and tell Flower's commands where it is."""
+        home = self.processes.folder / "home"
+        (home / "config.toml").write_text(
+            f'[superlink]\ndefault = "here"\n\n[superlink.here]\naddress = "{HOST}:{self.port}"\n{self.connection}\n'
+        )
+        self.processes.start(
+            "superlink",
+            "flower-superlink",
+            *self.link,
+            "--disable-runtime-dependency-installation",
+            *("--host", HOST, "--port", str(self.port)),
+            *("--database", str(home / "superlink.db")),
+        )
+        self.processes.wait_for_port("superlink", self.port)
+
+    def start_node(self, name: str, config: dict[str, Any], *more: str, port: int | None = None) -> None:
+        """Start a SuperNode.
+
+        Args:
+            name: Of the process.
+            config: Its node config.
+            *more: Further options (a private key).
+            port: Where it finds the SuperLink, if not at the SuperLink's own port.
+        """
+        text = " ".join(f"{key}={_literal(value)}" for key, value in config.items())
+        self.processes.start(
+            name,
+            "flower-supernode",
+            *self.node,
+            *more,
+            *("--superlink", f"{HOST}:{port or self.port}"),
+            *("--host", HOST, "--port", str(free_port())),
+            *("--node-config", text),
+        )
+
+    def start_run(self, app: Path, config: dict[str, Any], name: str = "run") -> None:
+        """Start a run of an app; its log streams to ``logs/NAME.log`` until it ends."""
+        text = " ".join(f"{key}={_literal(value)}" for key, value in config.items())
+        self.processes.start(name, "flwr", "run", str(app), "here", "--stream", "-c", text)
+
+
+def free_port() -> int:
+    """A port of the loopback that nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind((HOST, 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def _literal(value: Any) -> str:
+    """A value in Flower's ``key=value`` lists, which are TOML."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return f"'{value}'" if isinstance(value, str) else repr(value)
+
+
+def _signal(group: int, number: int) -> None:
+    try:
+        os.killpg(group, number)
+    except ProcessLookupError:
+        return
+
+
+def _leave(number: int, frame: object) -> None:
+    """``kill`` is taken as Ctrl-C is: what was started is stopped."""
+    raise KeyboardInterrupt
+
+
+def _last_line(text: str) -> str:
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return lines[-1] if lines else "it wrote nothing"
