@@ -14,8 +14,9 @@ def report(runs: Sequence[Path], out: Path, console: Console) -> None:
     """Write the report and say where it is."""
     content = build_report(runs)
     written = write_report(content, out)
-    groups = sum(len(problem.groups) for problem in content.content.problems)
-    lines = [f"{len(content.content.problems)} problems, {groups} methods on them: {written[0]}"]
+    problems = content.content.problems
+    groups = sum(len(problem.groups) for problem in problems)
+    lines = [f"{groups} results on {len(problems)} problem{'' if len(problems) == 1 else 's'}: {written[0]}"]
     if len(written) > 1:
         lines.append(f"figures (SVG, PNG) and tables (LaTeX, Markdown): {written[1].parent}")
     if unfinished := content.content.unfinished:

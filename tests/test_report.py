@@ -1,0 +1,323 @@
+"""Reports: what is averaged with what, the paper's cells, literal numbers, and the page in a browser."""
+
+import json
+import re
+import shutil
+import subprocess
+from dataclasses import replace
+from html.parser import HTMLParser
+
+import pytest
+
+from fedfibos.cli import FAILED, main
+from fedfibos.data.partition import Partition
+from fedfibos.experiment import Experiment, to_toml
+from fedfibos.local import LocalTraining
+from fedfibos.record import RecordError, summarise
+from fedfibos.report import build_report, html, write_report
+from fedfibos.report.groups import sort_records
+from fedfibos.report.paper import comparisons, reported
+from fedfibos.report.records import find_runs, read_record
+from fedfibos.report.table import Cell, Table, latex, markdown, row
+from fedfibos.report.tables import bytes_to_accuracy
+from fedfibos.sections import Data, Evaluation, Federation, MethodChoice, ModelChoice
+
+FEW = Partition("pathological", classes_per_client=2)
+EXPERIMENT = Experiment(
+    data=Data("cifar10", FEW),
+    model=ModelChoice("resnet8"),
+    federation=Federation(clients=100, cohort=10, rounds=4, capacities="non-uniform"),
+    method=MethodChoice("fedfibos"),
+    local=LocalTraining(steps=5),
+    evaluation=Evaluation(every=2),
+)
+CAPACITIES = ("1.0", "0.5", "0.25", "0.125", "0.0625")
+ENVIRONMENT = {
+    "commit": "0123456789abcdef0123456789abcdef01234567",
+    "python": "3.11.7",
+    "torch": "2.13.0",
+    "cpu": "Some processor",
+    "cores": 2,
+    "device": "cpu",
+}
+
+
+def evaluation(accuracy, scored):
+    small = round(accuracy - 0.1, 6)
+    return {
+        "global": {
+            "full": accuracy,
+            "submodels": {**dict.fromkeys(CAPACITIES, small), "mean": small},
+        },
+        "local": {"mean": accuracy + 0.2, "by_capacity": dict.fromkeys(CAPACITIES, accuracy + 0.2)},
+        "jaccard": dict(zip(CAPACITIES, (1.0, 0.5, 0.4, 0.3, 0.2), strict=True)) if scored else {},
+        "cv_f": 10 * accuracy if scored else None,
+        "cv_magnitude": 1.5,
+        "kept_shares": {c: {"conv.weight": float(c), "fc_1.weight": 0.0 if c == "0.0625" else 1.0} for c in CAPACITIES},
+    }
+
+
+def write_run(folder, experiment, accuracies=(0.3, 0.5), finished=True, digest="ab" * 32):
+    """A run directory as the engine writes it, with these accuracies of the full model."""
+    folder.mkdir(parents=True)
+    scored = experiment.method.name == "fedfibos"
+    rounds = []
+    for number in range(1, experiment.federation.rounds + 1 if finished else 3):
+        line = {"round": number, "loss": 1.0, "participants": [0], "rejected": {}, "seconds": 1.0}
+        line["bytes"] = {"down": 1_000_000, "up": 2_000_000}
+        if number % 2 == 0:
+            line["evaluation"] = evaluation(accuracies[number // 2 - 1], scored)
+        rounds.append(line)
+    (folder / "config.toml").write_text(to_toml(experiment))
+    (folder / "environment.json").write_text(json.dumps(ENVIRONMENT))
+    (folder / "rounds.jsonl").write_text("".join(json.dumps(line) + "\n" for line in rounds))
+    if finished:
+        final = {
+            "method": experiment.method.name,
+            "seed": experiment.seed,
+            "params_sha256": digest,
+            **summarise(rounds),
+        }
+        (folder / "final.json").write_text(json.dumps(final))
+
+
+def seeds(folder, experiment, *accuracies):
+    for seed, accuracy in enumerate(accuracies):
+        write_run(folder / f"seed-{seed}", replace(experiment, seed=seed), (0.3, accuracy))
+
+
+@pytest.fixture
+def runs(tmp_path):
+    folder = tmp_path / "results"
+    seeds(folder / "fedfibos", EXPERIMENT, 0.5, 0.6)
+    seeds(folder / "fiarse", replace(EXPERIMENT, method=MethodChoice("fiarse")), 0.4, 0.4)
+    return folder
+
+
+def content(folder):
+    return sort_records([read_record(path, name) for path, name in find_runs([folder]).items()])
+
+
+def table(report, slug):
+    return next(table for table in report.tables() if table.slug.startswith(slug))
+
+
+def test_only_the_seed_may_differ_within_a_number(runs):
+    slower = replace(EXPERIMENT, local=replace(EXPERIMENT.local, lr=0.01))
+    seeds(runs / "slower", slower, 0.7)
+    (problem,) = content(runs).problems
+    assert [(group.label, len(group.records)) for group in problem.groups] == [
+        ("FIARSE", 2),
+        ("FedFIbOS, lr = 0.01", 1),
+        ("FedFIbOS, lr = 0.05", 2),
+    ]
+    spread = problem.groups[2].over_seeds("global_accuracy", "full", "last")
+    assert (spread.mean, spread.sd, spread.n) == (pytest.approx(0.55), pytest.approx(0.0707107), 2)
+
+
+def test_other_rounds_or_another_measurement_are_another_problem(runs):
+    longer = replace(EXPERIMENT, federation=replace(EXPERIMENT.federation, rounds=6))
+    write_run(runs / "longer", longer, (0.1, 0.2, 0.3))
+    fewer = replace(EXPERIMENT, evaluation=replace(EXPERIMENT.evaluation, submodel_clients=3))
+    write_run(runs / "fewer", fewer)
+    labels = [(problem.label, problem.scale) for problem in content(runs).problems]
+    scale = "resnet8 (group norm), 100 clients, 10 a round, {} rounds"
+    assert ("CIFAR-10, 2 classes a client, non-uniform", scale.format(6)) in labels
+    assert ("CIFAR-10, 2 classes a client, non-uniform, submodel_clients = 3", scale.format(4)) in labels
+    assert len(labels) == 3
+
+
+def test_settings_that_change_nothing_keep_runs_together(runs):
+    unused = replace(EXPERIMENT.data, partition=replace(FEW, alpha=0.7))
+    write_run(runs / "third", replace(EXPERIMENT, seed=2, data=unused, run=replace(EXPERIMENT.run, checkpoint_every=3)))
+    (problem,) = content(runs).problems
+    assert [len(group.records) for group in problem.groups] == [2, 3]
+
+
+def test_unfinished_runs_are_counted_and_in_no_result(runs):
+    write_run(runs / "unfinished", replace(EXPERIMENT, seed=5), finished=False)
+    report = build_report([runs])
+    assert dict(report.facts)["unfinished runs"] == "1, in no table of results"
+    assert [r[1].text for r in table(report, "results").rows] == ["2", "2"]
+    assert [r[-1].text for r in table(report, "runs").rows].count("unfinished") == 1
+
+
+def test_one_run_twice_counts_once_and_two_results_of_one_seed_are_refused(runs, tmp_path):
+    shutil.copytree(runs / "fedfibos" / "seed-0", runs / "copy")
+    sorted_ = content(runs)
+    assert [len(group.records) for group in sorted_.problems[0].groups] == [2, 2]
+    assert "results/fedfibos/seed-0 has the settings, seed and results of results/copy" in sorted_.notes[0]
+    write_run(runs / "again", EXPERIMENT, digest="cd" * 32)
+    with pytest.raises(RecordError, match="same experiment and seed with different results"):
+        content(runs)
+
+
+def test_unequal_budgets_are_said(runs):
+    assert content(runs).problems[0].unequal_budgets() == ""
+    write_run(runs / "more", replace(EXPERIMENT, local=LocalTraining(steps=50), method=MethodChoice("heterofl")))
+    assert "no comparison at equal cost" in content(runs).problems[0].unequal_budgets()
+
+
+def test_results_are_the_records_numbers_with_the_best_marked(runs):
+    results = table(build_report([runs]), "results")
+    assert results.columns == ("method", "seeds", "local", "global, submodels", "global, full", "capacity 0.0625")
+    texts = {entries[0].text: [cell.text for cell in entries[1:]] for entries in results.rows}
+    assert texts["FIARSE"] == ["2", "60.0 ± 0.0", "30.0 ± 0.0", "40.0 ± 0.0", "30.0 ± 0.0"]
+    assert texts["FedFIbOS"] == ["2", "75.0 ± 7.1", "45.0 ± 7.1", "55.0 ± 7.1", "45.0 ± 7.1"]
+    assert [cell.best for cell in results.rows[1]] == [False, False, True, True, True, True]
+
+
+def test_every_cell_of_the_paper_and_only_matching_runs_beside_it(runs):
+    letter = replace(EXPERIMENT, method=MethodChoice("fedfibos", "algorithm1"))
+    write_run(runs / "letter", letter)
+    other = replace(EXPERIMENT, federation=replace(EXPERIMENT.federation, capacities={1.0: 0.5, 0.5: 0.5}))
+    write_run(runs / "other", other, (0.9, 0.9))
+    (first, has_runs), (second, none), (third, nor_here) = comparisons(content(runs))
+    assert (has_runs, none, nor_here) == (True, False, False)
+    assert (len(first.rows), len(second.rows), len(third.rows)) == (21, 20, 12)
+    rows = [tuple(cell.text for cell in entries) for entries in first.rows]
+    high = [entries[1:] for entries in rows if entries[0] == "CIFAR-10 High: 2 classes a client, non-uniform"]
+    where = "resnet8 (group norm), 100 clients, 10 a round, 4 rounds"
+    assert high == [
+        ("HeteroFL", "84.05", "no run", "34.44", "no run", "no run", ""),
+        ("FedRolex", "83.92", "no run", "39.01", "no run", "no run", ""),
+        ("FedBRB (our interpretation)", "89.90", "no run", "54.48", "no run", "no run", ""),
+        ("FIARSE", "91.19", "60.0 ± 0.0", "59.85", "30.0 ± 0.0", "40.0 ± 0.0", f"2 seeds; {where}"),
+        ("FedFIbOS", "92.80", "75.0 ± 7.1", "92.34", "45.0 ± 7.1", "55.0 ± 7.1", f"2 seeds; {where}"),
+        (
+            "FedFIbOS “algorithm1”",
+            "92.80",
+            "70.0 (n = 1)",
+            "92.34",
+            "40.0 (n = 1)",
+            "50.0 (n = 1)",
+            f"1 seed; {where}",
+        ),
+    ]
+
+
+def test_the_paper_s_numbers():
+    methods = ("heterofl", "fedrolex", "fedbrb", "fiarse", "fedfibos")
+    cells = [row[m] for table in reported()["tables"] for row in table["rows"] for m in methods if m in row]
+    assert len(cells) == 52
+    assert all(len(cell) == 2 for cell in cells)
+    assert [round(sum(cell[i] for cell in cells), 2) for i in (0, 1)] == [3693.05, 3024.24]  # of the printed numbers
+
+
+def test_bytes_until_an_accuracy(runs):
+    record = read_record(runs / "fedfibos" / "seed-0")
+    assert bytes_to_accuracy(record, 0.2) == 6_000_000
+    assert bytes_to_accuracy(record, 0.21) == 12_000_000
+    assert bytes_to_accuracy(record, 0.41) is None
+    rows = [[cell.text for cell in entries] for entries in table(build_report([runs]), "communication").rows]
+    assert rows == [  # the best mean is 45 %: targets 22.5, 33.75 and 40.5 %
+        ["FIARSE", "12.0 ± 0.0", "12.0 ± 0.0", "not reached", "not reached"],
+        ["FedFIbOS", "12.0 ± 0.0", "12.0 ± 0.0", "12.0 ± 0.0", "12.0 (n = 1) (1 of 2 seeds)"],
+    ]
+
+
+def test_a_dead_layer_is_seen(runs):
+    kept = table(build_report([runs]), "kept")
+    assert kept.columns == ("layer", "γ = 0.5", "γ = 0.25", "γ = 0.125", "γ = 0.0625")
+    texts = [[cell.text for cell in entries] for entries in kept.rows]
+    assert texts[0] == ["conv.weight", "0.500", "0.250", "0.125", "0.062"]
+    assert texts[1] == ["fc_1.weight", "1.000", "1.000", "1.000", "dead"]
+
+
+def test_latex_and_markdown():
+    made = Table("t", "A & B", ("layer_name", "γ"), (row("50 %", Cell("1 ± 2", best=True)),))
+    assert r"\caption{A \& B}" in latex(made)
+    assert r"layer\_name & $\gamma$ \\" in latex(made)
+    assert r"50 \% & \textbf{1 $\pm$ 2} \\" in latex(made)
+    assert markdown(made) == "| layer_name | γ |\n| --- | ---: |\n| 50 % | **1 ± 2** |\n"
+    with pytest.raises(ValueError, match="has 2 columns, got a row of 1"):
+        replace(made, rows=(row("x"),))
+
+
+class Balanced(HTMLParser):
+    """Fails on a tag that is not closed where it should be; notes what is loaded from elsewhere."""
+
+    VOID = ("meta", "img", "br")
+
+    def __init__(self):
+        super().__init__()
+        self.open, self.loaded = [], []
+
+    def handle_starttag(self, tag, attributes):
+        self.loaded += [value for name, value in attributes if name in ("src", "href")]
+        if tag not in self.VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+
+def test_the_page_is_whole_and_loads_nothing(runs):
+    parser = Balanced()
+    page = html(build_report([runs]))
+    parser.feed(page)
+    assert parser.open == []
+    assert parser.loaded
+    assert all(value.startswith(("#", "data:image/svg+xml;base64,")) for value in parser.loaded)
+    anchors = {value[1:] for value in parser.loaded if value.startswith("#")}
+    assert anchors <= set(re.findall(r'id="([^"]+)"', page))
+    for wanted in ("0123456789", "Some processor, 2 cores", "2.13.0", "local.steps", "federation.capacities.0.0625"):
+        assert wanted in page
+
+
+def test_figures_and_tables_lie_beside_the_page_and_are_the_same_each_time(runs, tmp_path):
+    report = build_report([runs])
+    first = write_report(report, tmp_path / "a.html")
+    second = write_report(build_report([runs]), tmp_path / "b.html")
+    assert first[0] == tmp_path / "a.html"
+    assert all(path.parent == tmp_path / "a-files" for path in first[1:])
+    names = sorted(path.name for path in first[1:])
+    slug = "cifar-10-2-classes-a-client-non-uniform-resnet8"
+    for figure in ("curves-submodels", "curves-full", "communication", "cv"):
+        assert {f"{figure}-{slug}.svg", f"{figure}-{slug}.png"} <= set(names)
+    assert {f"jaccard-{slug}-2.svg", f"results-{slug}.tex", f"results-{slug}.md", "runs.tex"} <= set(names)
+    assert [path.read_bytes() for path in first] == [path.read_bytes() for path in second]
+
+
+def test_the_command(runs, tmp_path, capsys):
+    assert main(["report", str(runs), "--out", str(tmp_path / "r.html")]) == 0
+    assert "2 results on 1 problem:" in capsys.readouterr().out
+    assert main(["report", str(tmp_path / "nothing")]) == FAILED
+    assert "it is not a folder" in capsys.readouterr().err
+    (runs / "fiarse" / "seed-0" / "final.json").write_text("{")
+    assert main(["report", str(runs)]) == FAILED
+    assert "final.json: is damaged" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("width", [390, 1280])
+def test_a_browser_shows_all_of_it(runs, tmp_path, width):
+    browser = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    assert browser, "this test needs chromium (or google-chrome) on the PATH"
+    page = tmp_path / "r.html"
+    write_report(build_report([runs]), page)
+    script = """<script>addEventListener("load", () => {
+        const boxes = [...document.querySelectorAll(".scroll")];
+        document.body.innerText = JSON.stringify({
+            overflow: document.documentElement.scrollWidth - innerWidth,
+            images: [...document.images].map(image => image.naturalWidth),
+            tables: boxes.filter(box => box.scrollWidth > box.clientWidth).length,
+            width: innerWidth,
+        });
+    });</script>"""
+    page.write_text(page.read_text().replace("</body>", script + "</body>"))
+    arguments = [
+        "--headless",
+        "--no-sandbox",
+        "--disable-gpu",
+        f"--window-size={width},900",
+        "--dump-dom",
+        page.as_uri(),
+    ]
+    done = subprocess.run([browser, *arguments], capture_output=True, text=True, timeout=120, check=True)
+    shown = json.loads(re.search(r"<body>(\{.*\})</body>", done.stdout, re.DOTALL).group(1))
+    assert shown["overflow"] <= 0  # tables scroll in their own box, the page does not
+    assert len(shown["images"]) == 5
+    assert all(shown["images"])
+    if shown["width"] < 500:
+        assert shown["tables"] > 0
