@@ -22,7 +22,7 @@ from fedfibos.model import Model, has_batch_norm
 from fedfibos.params import Params
 from fedfibos.progress import percent
 from fedfibos.submodel import Submodel
-from fedfibos.types import Client, Dataset, Method, State
+from fedfibos.types import Client, Dataset, Method, State, forward
 
 WAYS = ("client_ordered", "shuffled", "recalibrated")
 
@@ -103,8 +103,9 @@ def _on_batch_statistics(
         batches[-2:] = [torch.cat(batches[-2:])]
     with torch.inference_mode():
         hits = sum(
-            int((module(to_device(test.batch(batch), model.device)).argmax(1).cpu() == test.labels[batch]).sum())
+            int((scores.argmax(1).cpu() == test.labels[batch]).sum())
             for batch in batches
+            for scores in [forward(module, to_device(test.batch(batch), model.device))]
         )
     return hits / len(order)
 

@@ -14,7 +14,7 @@ from fedfibos.model import Model
 from fedfibos.params import Params
 from fedfibos.submodel import Submodel
 from fedfibos.traffic import download_bytes, upload_bytes
-from fedfibos.types import Client, Dataset, Method
+from fedfibos.types import Client, Dataset, Method, forward
 
 FLOAT_BYTES = 4
 
@@ -95,7 +95,7 @@ def forward_macs(model: Model, params: Params, submodel: Submodel, data: Dataset
     module.eval()
     inputs = to_device(data.batch(torch.arange(1)), model.device)
     with FlopCounterMode(display=False) as counter, torch.no_grad():
-        module(inputs)
+        forward(module, inputs)
     return int(counter.get_total_flops()) // 2
 
 
@@ -115,6 +115,6 @@ def training_memory(model: Model, params: Params, submodel: Submodel, data: Data
         return tensor
 
     with saved_tensors_hooks(note, lambda tensor: tensor):
-        loss = torch.nn.functional.cross_entropy(module(inputs), data.labels[indices].to(model.device))
+        loss = torch.nn.functional.cross_entropy(forward(module, inputs), data.labels[indices].to(model.device))
     assert loss.requires_grad
     return 2 * FLOAT_BYTES * space.values.numel() + sum(kept.values())

@@ -24,7 +24,7 @@ from fedfibos.model import Model
 from fedfibos.params import Layout, Params
 from fedfibos.submodel import Mask, Submodel, kept_shares, mask_from_scores
 from fedfibos.theory import coefficient_of_variation, jaccard
-from fedfibos.types import Client, Dataset, Method, State
+from fedfibos.types import Client, Dataset, Method, State, forward
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ def correct(
                 raise ValueError("a model with batch normalisation needs training data to recalibrate on, got none")
             recalibrate(module, calibration, batch_size, model.device)
         hits = [
-            module(to_device(test.batch(batch), model.device)).argmax(1).cpu() == test.labels[batch]
+            forward(module, to_device(test.batch(batch), model.device)).argmax(1).cpu() == test.labels[batch]
             for batch in indices.split(batch_size)
         ]
     return torch.cat(hits) if hits else torch.empty(0, dtype=torch.bool)
@@ -101,7 +101,7 @@ def recalibrate(module: nn.Module, data: Dataset, batch_size: int, device: torch
         norm.train()
     for batch in torch.arange(len(data)).split(batch_size):
         if len(batch) > 1:
-            module(to_device(data.batch(batch), device))
+            forward(module, to_device(data.batch(batch), device))
     for norm in norms:
         norm.eval()
 

@@ -56,7 +56,8 @@ class FisherObserver:
 
         def loss(wanted: dict[str, Tensor], inputs: Inputs, label: Tensor) -> Tensor:
             one = _unsqueeze(inputs)
-            scores = functional_call(step.module, {**values, **wanted}, (one,))
+            arguments = ((one,), None) if isinstance(one, Tensor) else ((), one)
+            scores = functional_call(step.module, {**values, **wanted}, *arguments)
             return step.loss(scores, label.unsqueeze(0))
 
         gradients = vmap(grad(loss), in_dims=(None, 0, 0), randomness="different")(wanted, step.inputs, step.labels)

@@ -16,7 +16,7 @@ from torch.nn.functional import cross_entropy
 from fedfibos.model import Model
 from fedfibos.params import Params
 from fedfibos.submodel import Mask, Submodel
-from fedfibos.types import Client, Inputs, Upload
+from fedfibos.types import Client, Inputs, Upload, forward
 
 
 @dataclass(frozen=True)
@@ -223,7 +223,7 @@ def local_training(
             inputs = to_device(data.batch(indices, augment), model.device)
             labels = data.labels[indices].to(model.device)
             with autocast:
-                loss = loss_of(module(inputs), labels)
+                loss = loss_of(forward(module, inputs), labels)
             gradients = [
                 torch.zeros_like(p) if g is None else g
                 for p, g in zip(

@@ -21,7 +21,7 @@ from fedfibos.local import Step, to_device
 from fedfibos.model import Model
 from fedfibos.params import Params
 from fedfibos.submodel import Mask, full, top_k
-from fedfibos.types import Dataset
+from fedfibos.types import Dataset, forward
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 """(scores, labels) -> mean loss of a batch."""
@@ -284,7 +284,7 @@ def _passes(
     for indices in torch.arange(len(data)).tensor_split(math.ceil(len(data) / batch_size)):
         inputs = to_device(data.batch(indices), model.device)
         labels = data.labels[indices].to(model.device)
-        value = loss(module(inputs), labels)
+        value = loss(forward(module, inputs), labels)
         gradients = torch.autograd.grad(value, work.parameters, allow_unused=True, materialize_grads=True)
         yield Step(module, inputs, labels, gradients, loss)
 

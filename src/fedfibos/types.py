@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from fedfibos.params import Params
 from fedfibos.submodel import Submodel
@@ -19,7 +19,13 @@ if TYPE_CHECKING:
     from fedfibos.model import Model
 
 Inputs = Tensor | dict[str, Tensor]
-"""What a model's forward takes: a batch as a tensor, or named tensors (token ids and attention mask)."""
+"""A batch as a model's forward takes it: a tensor, or named tensors that are passed as keyword arguments."""
+
+
+def forward(module: nn.Module, inputs: Inputs) -> Tensor:
+    """The module's class scores (logits) of a batch, shape ``(batch, classes)``."""
+    scores: Tensor = module(inputs) if isinstance(inputs, Tensor) else module(**inputs)
+    return scores
 
 
 def stream(seed: int, *purpose: object) -> torch.Generator:
@@ -113,6 +119,13 @@ class Rows(Protocol):
     def put(self, client: int, row: Tensor) -> Rows:
         """The store with that client's row replaced. Use only the returned store afterwards."""
 
+    def revise(self, client: int, initial: Tensor, change: Callable[[Tensor, slice], Tensor]) -> Rows:
+        """The store with that client's row (before its first: ``initial``) changed coordinate by coordinate.
+
+        ``change`` maps a piece of the row, and where it lies, to the new piece; it may be called once for each of
+        several pieces, so that a row need not fit in memory.
+        """
+
     def clients(self) -> list[int]:
         """Ids of the clients that have a row, sorted."""
 
@@ -130,6 +143,10 @@ class MemoryRows:
     def put(self, client: int, row: Tensor) -> MemoryRows:
         """See :class:`Rows`."""
         return MemoryRows({**self.rows, client: row})
+
+    def revise(self, client: int, initial: Tensor, change: Callable[[Tensor, slice], Tensor]) -> MemoryRows:
+        """See :class:`Rows`."""
+        return self.put(client, change(self.rows.get(client, initial), slice(0, initial.numel())))
 
     def clients(self) -> list[int]:
         """See :class:`Rows`."""

@@ -1,4 +1,4 @@
-"""Whole runs: equal bytes for any number of workers and after any interruption; what goes wrong is said and survived."""
+"""Whole runs: equal bytes for any number of workers, after any interruption; what goes wrong is said and survived."""
 
 from __future__ import annotations
 
@@ -175,7 +175,7 @@ def test_all_rejected_stops_with_every_name_and_keeps_the_checkpoint(toml, tmp_p
         run(toml, out, on_round=interrupt)
     before = CheckpointStore(out).load_latest(_layout(toml), lambda text: None)
     monkeypatch.setattr(engine_module, "load", poisoned)
-    with pytest.raises(NoUploadError, match="no usable upload in the round.*not finite"):
+    with pytest.raises(NoUploadError, match=r"no usable upload in the round.*not finite"):
         run(toml, out, resume=True)
     after = CheckpointStore(out).load_latest(_layout(toml), lambda text: None)
     assert after.round == before.round

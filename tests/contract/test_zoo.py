@@ -1,0 +1,55 @@
+"""All six methods train on models of many kinds, none of which knows anything of submodels."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from fedfibos.local import LocalTraining
+from fedfibos.methods import METHODS
+from fedfibos.model import model_of
+from fedfibos.round import federated_round, run_in_turn
+from fedfibos.types import Client, Inputs
+from zoo import ZOO, zoo
+
+
+class Batch:
+    """The zoo's example batch as a client's data: a tensor, or named tensors."""
+
+    def __init__(self, inputs: Inputs, labels: torch.Tensor) -> None:
+        self.inputs, self.labels = inputs, labels
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def batch(self, indices, augment=None):
+        if isinstance(self.inputs, dict):
+            return {name: tensor[indices] for name, tensor in self.inputs.items()}
+        return self.inputs[indices]
+
+    def subset(self, indices):
+        return Batch(self.batch(indices), self.labels[indices])
+
+
+@pytest.mark.parametrize("name", ZOO)
+@pytest.mark.parametrize("method_name", METHODS)
+def test_every_method_trains_on_every_model(name, method_name):
+    example = zoo(name)
+    model = model_of(example.module, example=example.example_inputs, axes=example.table)
+    method = METHODS[method_name]()
+    size = len(
+        next(iter(example.example_inputs.values()))
+        if isinstance(example.example_inputs, dict)
+        else example.example_inputs
+    )
+    data = Batch(example.example_inputs, torch.arange(size) % example.num_classes)
+    params = model.initial_params()
+    state, losses = method.init(params), []
+    for t in range(6):
+        local = LocalTraining(steps=3, batch_size=size, lr=0.05)
+        cohort = [Client(n, capacity, t, 0, local, data) for n, capacity in enumerate((1.0, 0.6, 0.4))]
+        state, params, report = federated_round(method, model, state, params, cohort, run_in_turn)
+        assert report.rejected == {}
+        losses.append(report.loss)
+    assert bool(torch.isfinite(params.flat).all())
+    assert losses[-1] < losses[0]
