@@ -6,9 +6,11 @@ touches of Flower are needed: the identity of the running task and the id of a m
 
 from __future__ import annotations
 
+import importlib.util
 import itertools
 import json
 import logging
+import tomllib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,6 +23,7 @@ from flwr.supercore.task_identity import TaskIdentity
 
 from fedfibos.experiment import Experiment, load_experiment
 from fedfibos.flower import client_app, experiment_task, server_app
+from fedfibos.flower.new import TEMPLATE
 from fedfibos.simulate import build_world
 
 RUN, SERVER = 1, 1
@@ -158,3 +161,29 @@ class Deployment:
 def lines_of(run: Path) -> list[dict[str, Any]]:
     """The lines of ``rounds.jsonl``."""
     return [json.loads(line) for line in (run / "rounds.jsonl").read_text().splitlines()]
+
+
+def template_app() -> Any:
+    """The module that ``fedfibos flower new`` writes."""
+    spec = importlib.util.spec_from_file_location("fleet", TEMPLATE / "fleet.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def template_config(**overrides: Any) -> dict[str, Any]:
+    """Its run configuration, flat as Flower hands it on."""
+    table = tomllib.loads((TEMPLATE / "pyproject.toml").read_text())["tool"]["flwr"]["app"]["config"]
+    flat: dict[str, Any] = {}
+    for key, value in table.items():
+        flat |= {f"{key}.{name}": inner for name, inner in value.items()} if isinstance(value, dict) else {key: value}
+    return {**flat, **overrides}
+
+
+def run_template(out: Path, nodes: list[dict[str, Any]], **overrides: Any) -> dict[str, Any]:
+    """The template's app on nodes of those configs, in this process."""
+    app = template_app()
+    config = template_config(**{"run-dir": str(out), "federation.wait": 0.01, **overrides})
+    grid = LocalGrid({100 + n: Node(node, app.client) for n, node in enumerate(nodes)}, config)
+    app.server(grid, server_context(config))
+    return json.loads((out / "final.json").read_text())

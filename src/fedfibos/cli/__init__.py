@@ -221,6 +221,20 @@ def audit(
 
 
 @app.command()
+def export(
+    run_directory: Annotated[Path, typer.Argument(metavar="RUN", help="Run directory with a checkpoint.")],
+    capacity: Annotated[float, typer.Option(help="Share of the maskable parameters, in (0, 1].")],
+    out: Annotated[Path, typer.Option(callback=_folder, help="File to write: .safetensors, .pt2 or .onnx.")],
+    client: Annotated[int | None, typer.Option(min=0, help="Whose, where submodels are personal.")] = None,
+    data_dir: DataDir = None,
+) -> int:
+    """Write the submodel of a device class as a file that other programs load."""
+    from fedfibos.cli.export import export_run
+
+    return _on_checkpoint(lambda: export_run(run_directory, capacity, client, out, data_dir, Console()), Device.cpu)
+
+
+@app.command()
 def diagnose(
     run_directory: Annotated[Path, typer.Argument(metavar="RUN", help="Run directory with a checkpoint.")],
     clients: Annotated[int, typer.Option(min=1, help="How many clients to measure.")] = 5,

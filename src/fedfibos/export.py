@@ -1,0 +1,181 @@
+"""The submodel of a device class as a file that other programs load: safetensors, torch.export or ONNX.
+
+A slice is written as the small network it is. A mask is written in the tensors of the full model, zero off the mask.
+The file is read back, by what reads it elsewhere, and its outputs are compared with the submodel's before it counts.
+"""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+from fedfibos.evaluate import recalibrate
+from fedfibos.model import Model, has_batch_norm
+from fedfibos.params import Params
+from fedfibos.submodel import Slice, Submodel
+from fedfibos.types import Dataset, Inputs, forward
+
+TOLERANCE = 1e-4
+"""Largest difference of an output, relative to the largest output, at which a file counts as the submodel."""
+
+BATCH = 500
+
+
+class ExportError(ValueError):
+    """A file that cannot be written, or does not compute what the submodel does; the message is one line."""
+
+
+@dataclass(frozen=True)
+class Exported:
+    """A written file.
+
+    Attributes:
+        path: The file.
+        parameters: Parameters that the submodel holds.
+        stored: Parameters in the file: for a mask those of the full model.
+        bytes: Size of the file.
+        difference: Largest difference between an output of the file and of the submodel, on the examples.
+        read_with: What read it back.
+    """
+
+    path: Path
+    parameters: int
+    stored: int
+    bytes: int
+    difference: float
+    read_with: str
+
+
+def submodel_module(model: Model, params: Params, submodel: Submodel, calibration: Dataset | None = None) -> nn.Module:
+    """A submodel as a module of its own, in evaluation mode, on the CPU.
+
+    Args:
+        model: Architecture and layout.
+        params: The global parameters.
+        submodel: What the device holds.
+        calibration: Training examples to recompute the statistics of batch normalisation on.
+
+    Raises:
+        ValueError: The model has batch normalisation and there is no calibration set.
+    """
+    module = copy.deepcopy(model.workspace(submodel).load(submodel.gather(params.flat))).eval()
+    if has_batch_norm(module):
+        if calibration is None:
+            raise ValueError("a model with batch normalisation needs training data to recalibrate on, got none")
+        with torch.inference_mode():
+            recalibrate(module, calibration, BATCH, model.device)
+    for name, tensor in [*module.named_parameters(), *module.named_buffers()]:
+        owner, _, leaf = name.rpartition(".")
+        fresh = tensor.detach().cpu().clone()  # no longer a view of the workspace's flat vector
+        if isinstance(tensor, nn.Parameter):
+            setattr(module.get_submodule(owner), leaf, nn.Parameter(fresh, requires_grad=False))
+        else:
+            module.get_submodule(owner).register_buffer(leaf, fresh)
+    return module.cpu()
+
+
+def export_submodel(
+    module: nn.Module, submodel: Submodel, examples: Inputs, out: Path, about: Mapping[str, str] | None = None
+) -> Exported:
+    """Write a submodel, read the file back, and compare outputs.
+
+    Args:
+        module: From :func:`submodel_module`.
+        submodel: The submodel.
+        examples: A batch of inputs, at least two, to trace the network with and to compare outputs on.
+        out: The file; its suffix says the format: ``.safetensors``, ``.pt2`` or ``.onnx``.
+        about: Metadata for the safetensors file.
+
+    Raises:
+        ExportError: Unknown suffix, missing package, a network that cannot be traced, or outputs that differ.
+    """
+    if out.suffix not in FORMATS:
+        raise ExportError(f"the file must end in one of {', '.join(FORMATS)}, got {out.name!r}")
+    out.parent.mkdir(parents=True, exist_ok=True)
+    temporary = out.with_name(f".{out.stem}.tmp{out.suffix}")
+    write, read_with = FORMATS[out.suffix]
+    try:
+        got = write(module, examples, temporary, dict(about or {}))
+        with torch.inference_mode():
+            wanted = forward(module, examples)
+        difference = float((got - wanted).abs().max())
+        if not difference <= TOLERANCE * max(1.0, float(wanted.abs().max())):
+            raise ExportError(f"{out.name} does not compute what the submodel does: outputs differ by {difference:.3g}")
+        temporary.replace(out)
+    finally:
+        temporary.unlink(missing_ok=True)
+    stored = submodel.num_held if isinstance(submodel, Slice) else sum(p.numel() for p in module.parameters())
+    return Exported(out, submodel.num_held, stored, out.stat().st_size, difference, read_with)
+
+
+def _safetensors(module: nn.Module, examples: Inputs, path: Path, about: dict[str, str]) -> Tensor:
+    save_file({name: tensor.contiguous() for name, tensor in module.state_dict().items()}, path, about)
+    again = copy.deepcopy(module)
+    for parameter in again.parameters():
+        parameter.data.zero_()
+    again.load_state_dict(load_file(path))
+    with torch.inference_mode():
+        return forward(again, examples)
+
+
+def _torch_export(module: nn.Module, examples: Inputs, path: Path, about: dict[str, str]) -> Tensor:
+    torch.export.save(_traced(module, examples), path, extra_files={f"{key}.txt": text for key, text in about.items()})
+    again = torch.export.load(path).module()
+    with torch.inference_mode():
+        return forward(again, examples)
+
+
+def _onnx(module: nn.Module, examples: Inputs, path: Path, about: dict[str, str]) -> Tensor:
+    for package in ("onnx", "onnxscript", "onnxruntime"):
+        if find_spec(package) is None:
+            raise ExportError(f"ONNX needs the package {package}: pip install 'fedfibos[export]'")
+    import onnxruntime
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the exporter's own deprecations
+        program = torch.onnx.export(_traced(module, examples), dynamo=True, verbose=False)
+        assert program is not None
+        program.save(str(path))
+    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    given = [examples] if isinstance(examples, Tensor) else list(examples.values())
+    feeds = {node.name: np.asarray(tensor) for node, tensor in zip(session.get_inputs(), given, strict=True)}
+    return torch.from_numpy(session.run(None, feeds)[0])
+
+
+def _traced(module: nn.Module, examples: Inputs) -> torch.export.ExportedProgram:
+    """The network's graph, for any number of examples."""
+    batch = {0: torch.export.Dim.DYNAMIC}
+    try:
+        if isinstance(examples, Tensor):
+            return torch.export.export(module, (examples,), dynamic_shapes=(batch,))
+        shapes = {name: batch for name in examples}
+        return torch.export.export(module, (), dict(examples), dynamic_shapes=shapes)
+    except (RuntimeError, ValueError) as error:
+        raise ExportError(f"the network cannot be traced: {str(error).splitlines()[0]}") from error
+
+
+Write = Callable[[nn.Module, Inputs, Path, dict[str, str]], Tensor]
+
+FORMATS: dict[str, tuple[Write, str]] = {
+    ".safetensors": (_safetensors, "safetensors and the module"),
+    ".pt2": (_torch_export, "torch.export.load"),
+    ".onnx": (_onnx, "onnxruntime"),
+}
+"""Suffix -> (writes a file and gives the outputs that it computes, what reads it back)."""
+
+
+def describe(submodel: Submodel, **about: Any) -> dict[str, str]:
+    """Metadata of a file: what it is of, and which widths a slice has."""
+    widths = dict(submodel.widths) if isinstance(submodel, Slice) else {}
+    kind = "slice" if isinstance(submodel, Slice) else "mask"
+    return {key: str(value) for key, value in {"kind": kind, "widths": widths, **about}.items()}

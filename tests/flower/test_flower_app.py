@@ -1,0 +1,118 @@
+"""The app that ``fedfibos flower new`` writes, its settings, and capacities that a device measures."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+import torch
+from local_grid import lines_of, run_template, template_app, template_config
+
+from fedfibos.cli import main
+from fedfibos.flower.measure import affordable, step_bytes
+from fedfibos.flower.new import FILES
+from fedfibos.payload import WireError
+from fedfibos.submodel import full
+
+NODES = [{"client-id": n, "capacity": capacity} for n, capacity in enumerate((1.0, 0.25, 0.0625))]
+
+
+def test_the_app_runs_as_it_is_written(tmp_path):
+    final = run_template(tmp_path / "run", NODES, **{"federation.rounds": 2, "federation.evaluate_every": 2})
+    lines = lines_of(tmp_path / "run")
+    assert [line["participants"] for line in lines] == [[0, 1, 2]] * 2
+    assert set(lines[1]["evaluation"]["global"]["submodels"]) == {"1.0", "0.25", "0.0625", "mean"}
+    assert final["rounds"] == 2
+    assert 0 <= final["global_accuracy"]["full"]["last"] <= 1
+    sent = lines[0]["bytes_by_client"]
+    assert sent["0"]["down"] > 3 * sent["1"]["down"] > 9 * sent["2"]["down"]
+
+
+def test_new_writes_a_page_and_never_over_a_file(tmp_path, capsys):
+    assert main(["flower", "new", str(tmp_path / "app")]) == 0
+    assert {path.name for path in (tmp_path / "app").iterdir()} == set(FILES)
+    assert len((tmp_path / "app" / "fleet.py").read_text().splitlines()) <= 60
+    capsys.readouterr()
+    assert main(["flower", "new", str(tmp_path / "app")]) == 1
+    assert capsys.readouterr().err == f"fedfibos: {tmp_path / 'app' / 'pyproject.toml'} exists: choose another folder\n"
+
+
+@pytest.mark.parametrize(
+    ("overrides", "reason"),
+    [
+        ({"method.name": "fedfibus"}, "did you mean 'fedfibos'"),
+        ({"method.skope": "layer"}, "did you mean 'scope'"),
+        ({"local.stepz": 3}, "did you mean 'steps'"),
+        ({"federation.rounds": 0}, "federation.rounds must be at least 1, got 0"),
+        ({"federation.min_participants": 4}, "min_participants must be at most cohort, 3, got 4"),
+        ({"federation.deadline": 0.0}, "federation.deadline must be above 0"),
+        ({"federation.cohorts": 3}, "federation.cohorts"),
+        ({"federation.scores": "client"}, "needs method fedfibos with sharing = 'client'"),
+        (
+            {"federation.scores": "client", "method.sharing": "client", "method.criterion": "ssp"},
+            "needs criterion = 'fisher' and prior = 'magnitude'",
+        ),
+    ],
+)
+def test_wrong_settings_are_one_line(overrides, reason):
+    with pytest.raises(ValueError, match=reason) as error:
+        template_app().task(template_config(**overrides))
+    assert "\n" not in str(error.value)
+
+
+def test_settings_are_resolved_into_the_run_directory(tmp_path):
+    run_template(tmp_path / "run", NODES, **{"federation.rounds": 1, "method.name": "fiarse"})
+    text = (tmp_path / "run" / "config.toml").read_text()
+    assert 'name = "fiarse"' in text
+    assert 'gradient = "tcb"' in text
+    with pytest.raises(Exception, match="holds another experiment: seed is 0 there, got 1"):
+        run_template(tmp_path / "run", NODES, **{"federation.rounds": 1, "method.name": "fiarse", "seed": 1})
+
+
+def test_capacity_by_memory():
+    """Memory of a step falls with the width; the largest capacity within the limit is taken."""
+    app = template_app()
+    task = app.task(template_config())
+    examples = app.test({})
+    everything = step_bytes(task, full(task.model.layout), examples)
+    assert affordable(task, examples, memory_limit=everything, seconds_per_step=None) == 1.0
+    half = affordable(task, examples, memory_limit=everything - 1, seconds_per_step=None)
+    assert half == 0.5
+    assert affordable(task, examples, memory_limit=everything / 4, seconds_per_step=None) < half
+    with pytest.raises(WireError, match=r"no capacity down to 0.0625 keeps within memory-limit 1000"):
+        affordable(task, examples, memory_limit=1000, seconds_per_step=None)
+
+
+def test_capacity_by_time(tmp_path):
+    app = template_app()
+    task = app.task(template_config())
+    assert affordable(task, app.test({}), memory_limit=None, seconds_per_step=60.0) == 1.0
+    with pytest.raises(WireError, match="seconds-per-step"):
+        affordable(task, app.test({}), memory_limit=None, seconds_per_step=1e-9)
+    nodes = [{"client-id": n, "seconds-per-step": 60} for n in range(3)]
+    run_template(tmp_path / "run", nodes, **{"federation.rounds": 1})
+    sent = lines_of(tmp_path / "run")[0]["bytes_by_client"]
+    assert sent["0"] == sent["1"] == sent["2"]
+
+
+def test_step_bytes_count_activations_and_parameters():
+    """Two examples through the template's network: the parameters four times, and what backward keeps."""
+    app = template_app()
+    task = app.task(template_config(**{"local.batch_size": 2}))
+    larger = app.task(template_config(**{"local.batch_size": 20}))
+    few, many = (step_bytes(t, full(t.model.layout), app.test({})) for t in (task, larger))
+    assert few > 16 * task.model.layout.size
+    assert many > few
+
+
+def test_telemetry_is_off_before_flower_is_imported():
+    code = "import fedfibos.flower, os; from flwr.supercore import telemetry as t; print(t.FLWR_TELEMETRY_ENABLED)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.stdout.strip() == "0", done.stderr
+
+
+def test_the_app_and_the_library_agree_on_initial_values():
+    app = template_app()
+    one, other = (app.task(template_config()).model.initial_params() for _ in range(2))
+    assert torch.equal(one.flat, other.flat)

@@ -1,0 +1,233 @@
+"""Real processes on the loopback: SuperLink, SuperNodes, one process a message; plain and over TLS.
+
+Run with ``make test-flower``. With the environment variable FEDFIBOS_RECORD, the bytes of every method are written to
+that folder.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import subprocess
+import time
+from dataclasses import asdict
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+import torch
+from local_grid import lines_of, run_template
+
+from fedfibos.environment import commit
+from fedfibos.flower.demo import CAPACITIES, fleet
+from fedfibos.flower.launch import HOST, Deployment, LaunchError, Processes, free_port
+from fedfibos.flower.new import new_app
+from fedfibos.methods import METHODS
+
+pytestmark = pytest.mark.slow
+NODES = [{"client-id": n, "capacity": capacity} for n, capacity in enumerate(CAPACITIES)]
+SHORT = {"federation.rounds": 2, "local.steps": 5, "federation.evaluate_every": 2}
+
+
+@pytest.fixture(scope="module")
+def shared_fleet(tmp_path_factory):
+    """One SuperLink and three SuperNodes for all methods, and what their runs sent."""
+    sent = {}
+    with fleet(tmp_path_factory.mktemp("fleet")) as running:
+        yield running, sent
+    if (folder := os.environ.get("FEDFIBOS_RECORD")) and sent:
+        about = {
+            "what": "payloads of the template's network on the digits, three clients, two rounds; bytes in all",
+            "fedfibos": version("fedfibos"),
+            "flwr": version("flwr"),
+            "torch": torch.__version__,
+            "python": platform.python_version(),
+            "commit": commit(),
+        }
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        (Path(folder) / "bytes.json").write_text(json.dumps({**about, "methods": sent}, indent=1) + "\n")
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_method_gives_the_parameters_of_the_grid_in_one_process(shared_fleet, tmp_path, method):
+    running, sent = shared_fleet
+    outcome = running.run(method, {**SHORT, "method.name": method})
+    assert (
+        outcome.final["params_sha256"]
+        == run_template(tmp_path / "one", NODES, **{**SHORT, "method.name": method})["params_sha256"]
+    )
+    assert all(line["rejected"] == {} for line in outcome.rounds)
+    for one in outcome.traffic:
+        overhead = one.connection_down + one.connection_up - one.payload_down - one.payload_up
+        assert 0 < overhead < 300_000, "what crosses the connection is the payload, and Flower's own messages"
+    sent[method] = {
+        "rounds": len(outcome.rounds),
+        "full_model": outcome.full,
+        "seconds": [line["seconds"] for line in outcome.rounds],
+        "clients": [asdict(one) for one in outcome.traffic],
+    }
+
+
+def test_a_supernode_killed_in_a_round_is_named_and_the_others_go_on(tmp_path):
+    with fleet(tmp_path) as running:
+        processes = running.deployment.processes
+        out = tmp_path / "run"
+        config = {**SHORT, "federation.deadline": 25.0, "run-dir": str(out), "federation.wait": 5.0}
+        running.deployment.start_run(running.app, config)
+        wait_until(lambda: "train message" in processes.log("supernode-1").read_text(), processes)
+        processes.stop("supernode-1", at_once=True)
+        wait_until(lambda: (out / "final.json").exists(), processes)
+        first, second = lines_of(out)
+        assert list(first["rejected"]) == ["1"]
+        assert first["rejected"]["1"] == "no answer within 25 s"
+        assert first["participants"] == [0, 1, 2]
+        assert set(second["rejected"]) <= {"1"}
+
+
+def test_everything_crashes_and_goes_on_to_the_same_parameters(tmp_path):
+    """Client-held scores, SIGKILL to SuperLink and SuperNodes between rounds, then a new run with resume."""
+    settings = {**SHORT, "federation.rounds": 3, "federation.scores": "client", "method.sharing": "client"}
+    devices = {"state-dir": str(tmp_path / "devices")}
+    expected = run_template(
+        tmp_path / "one", [{**node, "state-dir": str(tmp_path / "others")} for node in NODES], **settings
+    )
+    held_by_server = run_template(tmp_path / "two", NODES, **{**settings, "federation.scores": "server"})
+    assert held_by_server["params_sha256"] == expected["params_sha256"]
+    out = tmp_path / "run"
+    for attempt, folder in enumerate((tmp_path / "first", tmp_path / "second")):
+        folder.mkdir()
+        with fleet(folder, devices) as running:
+            with_sharing(running.app)
+            config = {**settings, "run-dir": str(out), "resume": attempt == 1}
+            running.deployment.start_run(running.app, config)
+            processes = running.deployment.processes
+            if attempt == 0:
+                wait_until(lambda: out.exists() and len(lines_if_any(out)) >= 1, processes)
+                for name in list(processes.running):
+                    processes.stop(name, at_once=True)
+            else:
+                wait_until(lambda: (out / "final.json").exists(), processes)
+    assert json.loads((out / "final.json").read_text())["params_sha256"] == expected["params_sha256"]
+    assert [line["round"] for line in lines_of(out)] == [1, 2, 3]
+
+
+def test_tls_and_supernode_authentication(tmp_path):
+    """The commands of docs/deploy.md: own CA, registered keys; an unregistered key is refused."""
+    keys = tmp_path / "keys"
+    make_certificates(keys)
+    app = tmp_path / "app"
+    new_app(app)
+    with Processes(tmp_path) as processes:
+        deployment = Deployment(
+            processes,
+            free_port(),
+            link=(
+                *("--ssl-ca-certfile", str(keys / "ca.crt")),
+                *("--ssl-certfile", str(keys / "server.pem")),
+                *("--ssl-keyfile", str(keys / "server.key")),
+                "--enable-supernode-auth",
+            ),
+            node=("--root-certificates", str(keys / "ca.crt")),
+            connection=f'root-certificates = "{keys / "ca.crt"}"',
+        )
+        deployment.start_link()
+        for node in NODES:
+            name = f"client-{node['client-id']}"
+            processes.call("flwr", "supernode", "register", str(keys / f"{name}.pub"), "here")
+            deployment.start_node(name, node, "--auth-supernode-private-key", str(keys / name))
+        stranger = {"client-id": 9, "capacity": 1.0}
+        deployment.start_node("stranger", stranger, "--auth-supernode-private-key", str(keys / "stranger"))
+        with pytest.raises(LaunchError, match="stranger ended with exit code"):
+            wait_until(lambda: False, processes, "stranger", limit=60)
+        assert "Failed to activate SuperNode" in processes.log("stranger").read_text()
+        processes.running.pop("stranger")
+        plain = subprocess.run(
+            ["curl", "--silent", "--max-time", "5", f"http://{HOST}:{deployment.port}/"],
+            capture_output=True,
+            check=False,
+        )
+        assert plain.returncode != 0, "the SuperLink must not speak plain HTTP"
+        out = tmp_path / "run"
+        deployment.start_run(app, {**SHORT, "run-dir": str(out)})
+        wait_until(lambda: (out / "final.json").exists(), processes)
+    assert lines_of(out)[0]["participants"] == [0, 1, 2]
+    final = json.loads((out / "final.json").read_text())
+    assert final["params_sha256"] == run_template(tmp_path / "one", NODES, **SHORT)["params_sha256"]
+
+
+def test_ctrl_c_stops_everything(tmp_path):
+    """SIGINT to the demo: the exit code says so, and no process of it is left."""
+    import signal
+    import sys
+
+    demo = subprocess.Popen(
+        [sys.executable, "-m", "fedfibos", "flower", "demo", "--keep", str(tmp_path / "demo")],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+    end = time.monotonic() + 120
+    log = tmp_path / "demo" / "logs" / "supernode-2.log"
+    while not (log.exists() and "Receiving" in log.read_text()):
+        assert time.monotonic() < end
+        assert demo.poll() is None
+        time.sleep(0.5)
+    assert processes_with(str(tmp_path / "demo"))
+    demo.send_signal(signal.SIGINT)
+    text, _ = demo.communicate(timeout=60)
+    assert demo.returncode == 130
+    assert text.splitlines()[-1] == "fedfibos: interrupted"
+    assert processes_with(str(tmp_path / "demo")) == []
+
+
+def wait_until(condition, processes, *watched, limit=240.0):
+    """Until the condition holds, while the SuperLink and those processes run."""
+    end = time.monotonic() + limit
+    while not condition():
+        assert time.monotonic() < end, f"not within {limit:g} s: see {processes.folder / 'logs'}"
+        processes.check(*[name for name in ("superlink", *watched) if name in processes.running])
+        time.sleep(0.5)
+
+
+def lines_if_any(run):
+    return lines_of(run) if (run / "rounds.jsonl").exists() else []
+
+
+def with_sharing(app):
+    """Name the setting in the app's pyproject: Flower overrides only keys that are written there."""
+    path = app / "pyproject.toml"
+    path.write_text(path.read_text().replace('name = "fedfibos"  #', 'sharing = "client"\nname = "fedfibos"  #'))
+
+
+def make_certificates(folder: Path) -> None:
+    """A certificate authority, the SuperLink's certificate, and keys of three clients and a stranger."""
+    folder.mkdir()
+
+    def run(*command):
+        subprocess.run(command, cwd=folder, check=True, capture_output=True)
+
+    run("openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "30", "-subj", "/CN=fleet CA",
+        "-keyout", "ca.key", "-out", "ca.crt")  # fmt: skip
+    run("openssl", "req", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=localhost",
+        "-keyout", "server.key", "-out", "server.csr")  # fmt: skip
+    (folder / "san.txt").write_text("subjectAltName=DNS:localhost,IP:127.0.0.1")
+    run("openssl", "x509", "-req", "-in", "server.csr", "-CA", "ca.crt", "-CAkey", "ca.key", "-CAcreateserial",
+        "-days", "30", "-extfile", "san.txt", "-out", "server.pem")  # fmt: skip
+    for name in ("client-0", "client-1", "client-2", "stranger"):
+        run("ssh-keygen", "-q", "-t", "ecdsa", "-b", "384", "-N", "", "-f", name)
+
+
+def processes_with(text: str) -> list[str]:
+    """Processes whose environment or command names a folder (Linux)."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit() and int(entry.name) != os.getpid():
+            try:
+                command, environment = (entry / "cmdline").read_bytes(), (entry / "environ").read_bytes()
+            except OSError:
+                continue
+            if text.encode() in environment and command:
+                found.append(command.replace(b"\0", b" ").decode(errors="replace"))
+    return found

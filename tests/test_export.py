@@ -1,0 +1,179 @@
+"""Exported submodels compute what the submodel computes, and load without this package."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+import torch
+from safetensors import safe_open
+from safetensors.torch import load_file
+from torch import nn
+
+import fedfibos.export
+from fedfibos.axes import prefix_slice
+from fedfibos.cli import main
+from fedfibos.data.images import TensorData
+from fedfibos.export import ExportError, describe, export_submodel, submodel_module
+from fedfibos.model import model_of
+from fedfibos.models import build
+from fedfibos.submodel import full, mask_from_scores
+
+SUFFIXES = (".safetensors", ".pt2", ".onnx")
+X = torch.randn(6, 1, 8, 8, generator=torch.Generator().manual_seed(0))
+
+
+def model(norm="group", name="cnn"):
+    return model_of(build(name, 4, (1, 8, 8), norm=norm, seed=1), example=X[:2])
+
+
+def submodel_of(model, kind):
+    if kind == "slice":
+        return prefix_slice(model, 0.25)
+    scores = model.initial_params().flat[: model.layout.num_maskable].abs()
+    return mask_from_scores(scores, 0.25, model.layout) if kind == "mask" else full(model.layout)
+
+
+@pytest.mark.parametrize("kind", ["full", "mask", "slice"])
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_outputs_agree(tmp_path, suffix, kind):
+    made = model()
+    submodel = submodel_of(made, kind)
+    module = submodel_module(made, made.initial_params(), submodel)
+    done = export_submodel(module, submodel, X, tmp_path / f"sub{suffix}", describe(submodel))
+    assert done.difference <= 1e-5
+    assert done.parameters == submodel.num_held
+    assert done.stored == (submodel.num_held if kind == "slice" else made.layout.size)
+    assert done.bytes == done.path.stat().st_size >= 4 * done.stored
+    assert [path.name for path in tmp_path.iterdir()] == [f"sub{suffix}"]
+
+
+def test_a_mask_is_zero_off_the_mask_and_equal_on_it(tmp_path):
+    made = model()
+    params, submodel = made.initial_params(), submodel_of(made, "mask")
+    export_submodel(submodel_module(made, params, submodel), submodel, X, tmp_path / "a.safetensors", {"a": "b"})
+    tensors = load_file(tmp_path / "a.safetensors")
+    flat = torch.cat([tensors[name].reshape(-1) for name in made.layout.names])
+    assert torch.equal(flat, torch.where(submodel.held, params.flat, 0.0))
+    with safe_open(tmp_path / "a.safetensors", "pt") as file:
+        assert file.metadata() == {"a": "b"}
+
+
+def test_a_slice_is_the_small_network(tmp_path):
+    made = model()
+    submodel = submodel_of(made, "slice")
+    export_submodel(submodel_module(made, made.initial_params(), submodel), submodel, X, tmp_path / "a.safetensors")
+    tensors = load_file(tmp_path / "a.safetensors")
+    assert {name: tuple(tensors[name].shape) for name in submodel.layout.names} == dict(
+        zip(submodel.layout.names, submodel.layout.shapes, strict=True)
+    )
+    assert describe(submodel, capacity=0.25)["widths"] == str(dict(submodel.widths))
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_batch_normalisation_is_recalibrated_and_exported(tmp_path, suffix):
+    made = model(norm="batch")
+    submodel = submodel_of(made, "slice")
+    with pytest.raises(ValueError, match="needs training data to recalibrate on"):
+        submodel_module(made, made.initial_params(), submodel)
+    data = TensorData(X + 3.0, torch.zeros(6, dtype=torch.int64))
+    module = submodel_module(made, made.initial_params(), submodel, data)
+    norm = next(m for m in module.modules() if isinstance(m, nn.BatchNorm2d))
+    assert float(norm.running_mean.abs().max()) > 0
+    assert export_submodel(module, submodel, X, tmp_path / f"a{suffix}").difference <= 1e-4
+
+
+def test_the_module_shares_nothing_with_the_model():
+    made = model()
+    before = made.initial_params().flat.clone()
+    module = submodel_module(made, made.initial_params(), full(made.layout))
+    for parameter in module.parameters():
+        parameter.data.zero_()
+    other = submodel_module(made, made.initial_params(), full(made.layout))
+    assert torch.equal(made.initial_params().flat, before)
+    assert float(sum(p.abs().sum() for p in other.parameters())) > 0
+
+
+def test_outputs_that_differ_are_refused(tmp_path, monkeypatch):
+    """The check is a check: a file that computes something else is not left behind."""
+    made = model()
+    module = submodel_module(made, made.initial_params(), full(made.layout))
+    write, reader = fedfibos.export.FORMATS[".pt2"]
+    wrong = {".pt2": (lambda *arguments: write(*arguments) + 0.1, reader)}
+    monkeypatch.setattr(fedfibos.export, "FORMATS", wrong)
+    with pytest.raises(ExportError, match=r"outputs differ by 0\.1"):
+        export_submodel(module, full(made.layout), X, tmp_path / "a.pt2")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_unknown_suffix_is_one_line(tmp_path):
+    made = model()
+    with pytest.raises(ExportError, match=r"must end in one of .safetensors, .pt2, .onnx, got 'a.pt'"):
+        export_submodel(made.module, full(made.layout), X, tmp_path / "a.pt")
+
+
+LOAD = {
+    ".safetensors": "from safetensors.torch import load_file; print(len(load_file(path)))",
+    ".pt2": "import torch; print(tuple(torch.export.load(path).module()(torch.zeros(3, 1, 8, 8)).shape))",
+    ".onnx": "import numpy as np, onnxruntime as o; s = o.InferenceSession(path); "
+    "print(s.run(None, {s.get_inputs()[0].name: np.zeros((3, 1, 8, 8), np.float32)})[0].shape)",
+}
+BLOCK = "import sys; sys.modules['fedfibos'] = None; path = sys.argv[1]; "
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    """A run of two rounds of FedFIbOS, shared and per client, and of HeteroFL."""
+    folder = tmp_path_factory.mktemp("runs")
+    (folder / "e.toml").write_text(
+        '[model]\nname = "cnn"\n[federation]\nclients = 5\ncohort = 2\nrounds = 1\n'
+        '[method]\nname = "fedfibos"\n[local]\nsteps = 2\n'
+    )
+    settings = {"shared": (), "client": ("method.sharing=client",), "heterofl": ("method.name=heterofl",)}
+    for name, overrides in settings.items():
+        out = str(folder / name)
+        assert main(["run", str(folder / "e.toml"), *overrides, "--out", out, "--workers", "1"]) == 0
+    return folder
+
+
+@pytest.mark.parametrize(("run", "suffix"), [("shared", ".safetensors"), ("heterofl", ".pt2"), ("heterofl", ".onnx")])
+def test_export_from_a_run_loads_without_the_package(runs, tmp_path, run, suffix, capsys):
+    out = tmp_path / f"small{suffix}"
+    assert main(["export", str(runs / run), "--capacity", "0.25", "--out", str(out)]) == 0
+    assert "outputs agree to" in capsys.readouterr().out
+    done = subprocess.run(
+        [sys.executable, "-c", BLOCK + LOAD[suffix], str(out)], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() in ("(3, 10)", "8", "11")
+
+
+def test_personal_submodels_need_a_client(runs, tmp_path, capsys):
+    out = tmp_path / "a.safetensors"
+    assert main(["export", str(runs / "client"), "--capacity", "0.25", "--out", str(out)]) == 1
+    assert "are personal: pass --client N" in capsys.readouterr().err
+    assert main(["export", str(runs / "client"), "--capacity", "0.25", "--client", "9", "--out", str(out)]) == 1
+    assert "--client must be from 0 to 4, got 9" in capsys.readouterr().err
+    assert main(["export", str(runs / "client"), "--capacity", "0.25", "--client", "3", "--out", str(out)]) == 0
+    with safe_open(out, "pt") as file:
+        about = file.metadata()
+    assert (about["client"], about["capacity"], about["method"], about["kind"]) == ("3", "0.25", "fedfibos", "mask")
+    final = json.loads((runs / "client" / "final.json").read_text())
+    assert about["round"] == str(final["rounds"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (["--capacity", "1.5"], "capacity must be in (0, 1], got 1.5"),
+        (["--capacity", "0.00001"], None),
+    ],
+)
+def test_wrong_capacities_are_one_line(runs, tmp_path, arguments, reason, capsys):
+    code = main(["export", str(runs / "heterofl"), *arguments, "--out", str(tmp_path / "a.safetensors")])
+    err = capsys.readouterr().err
+    assert code == 1
+    assert err.count("\n") == 1
+    assert reason is None or reason in err
