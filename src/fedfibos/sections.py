@@ -15,6 +15,7 @@ from fedfibos.data import DATA_SETS
 from fedfibos.data.partition import Partition
 from fedfibos.methods import METHODS, PRESETS
 from fedfibos.models import MODELS
+from fedfibos.scores import Home
 from fedfibos.validation import check_name, checked, listed
 
 Seed = Annotated[int, Field(ge=0)]
@@ -175,9 +176,12 @@ class Run:
 
     Attributes:
         checkpoint_every: Rounds between checkpoints; the last round always leaves one.
+        score_home: Where per-client scores live: ``memory``; ``disk``, a file a client in the server's checkpoint
+            folder; ``client``, a file a client in a folder of the clients' own (a simulation plays both sides).
     """
 
     checkpoint_every: Positive = 10
+    score_home: Home = "memory"
 
 
 def field_names(cls: type[Any]) -> list[str]:

@@ -90,7 +90,7 @@ def test_per_client_score_decays_with_its_own_participations(fisher: str) -> Non
         off = {"dense": decayed(alpha, r, prior, target), "held": prior, "literal": prior.double() * alpha**r}[fisher]
         torch.testing.assert_close(row[~held[:d]].double(), off[~held[:d]].double(), rtol=1e-5, atol=0)
     assert state.rows.clients() == [1]
-    torch.testing.assert_close(state.tensors["score"], prior, rtol=0, atol=0)
+    torch.testing.assert_close(state.tensors["prior"], prior, rtol=0, atol=0)
 
 
 def test_shared_score_decays_with_rounds() -> None:

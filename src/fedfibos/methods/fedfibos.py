@@ -93,7 +93,8 @@ class FedFIbOS:
     def init(self, params: Params) -> State:
         """Line 2: f̄⁰ = |x̃₀|, or no evidence yet."""
         score = self._ema.start(params.flat[: params.layout.num_maskable].abs())
-        return State({"score": score} if self.sharing == "shared" else {"score": score, "prior": score.clone()})
+        shared = {} if self.sharing == "client" else {"score": score}
+        return State(shared if self.sharing == "shared" else {**shared, "prior": score.clone()})
 
     def extract(self, model: Model, state: State, params: Params, client: Client) -> Submodel:
         """Line 6: the ⌈γd⌉ highest scores."""
@@ -114,11 +115,17 @@ class FedFIbOS:
         """Lines 21 to 23: the participant's own average, where each client has one."""
         if upload.statistic is None or self.sharing == "shared":
             return state
-        row = state.rows.get(client.id)
+        estimate, prior = upload.statistic, state.tensors["prior"]
         held = upload.submodel.held if upload.observed == "held" and isinstance(upload.submodel, Mask) else None
-        observed = None if held is None else held[: upload.statistic.numel()]
-        row = self._ema.step(state.tensors["prior"] if row is None else row, upload.statistic, observed)
-        return state.with_row(client.id, row)
+        observed = None if held is None else held[: estimate.numel()]
+        if self.prior == "magnitude":  # the row is the average alone: a piece of it needs only its own estimates
+
+            def change(row: Tensor, span: slice) -> Tensor:
+                return self._ema.step(row, estimate[span], None if observed is None else observed[span])
+
+            return replace(state, rows=state.rows.revise(client.id, prior, change))
+        row = state.rows.get(client.id)
+        return state.with_row(client.id, self._ema.step(prior if row is None else row, estimate, observed))
 
     def aggregate(self, state: State, params: Params, sums: Sums) -> tuple[State, Params]:
         """Line 20 and, for a shared score, the EMA of the participants' mean estimate."""
@@ -135,13 +142,15 @@ class FedFIbOS:
     def _scores(self, state: State, params: Params, client: Client) -> Tensor:
         """What is ranked for this client, shape (d,)."""
         d = params.layout.num_maskable
-        magnitude = params.flat[:d].abs()
-        if self.criterion == "magnitude":
-            return magnitude
         if self.criterion == "random":
             owner = client.id if self.personal else "all"
-            return torch.rand(d, generator=stream(client.seed, "random mask", client.round, owner)).to(magnitude)
+            return torch.rand(d, generator=stream(client.seed, "random mask", client.round, owner)).to(params.flat)
+        if self.criterion == "magnitude":
+            return params.flat[:d].abs()
         score, observed = self._importance(state, client, d)
+        if self.criterion == "fisher" and observed is None:
+            return score
+        magnitude = params.flat[:d].abs()
         ranked = score if self.criterion == "fisher" else score * magnitude  # order of f̄|x̃| is that of f̄²x̃²
         if observed is None:
             return ranked
@@ -150,13 +159,13 @@ class FedFIbOS:
 
     def _importance(self, state: State, client: Client, d: int) -> tuple[Tensor, Tensor | None]:
         """f̄ of this client and where it has evidence (None: everywhere)."""
-        shared, shared_seen = self._ema.importance(state.tensors["score"], d)
         if self.sharing == "shared":
-            return shared, shared_seen
+            return self._ema.importance(state.tensors["score"], d)
         row = state.rows.get(client.id)
         own, own_seen = self._ema.importance(state.tensors["prior"] if row is None else row, d)
         if self.sharing == "client":
             return own, own_seen
+        shared, shared_seen = self._ema.importance(state.tensors["score"], d)
         if shared_seen is None and own_seen is None:
             return torch.lerp(shared, own, self.blend), None
         everywhere = torch.ones(d, dtype=torch.bool, device=shared.device)

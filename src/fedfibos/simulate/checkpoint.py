@@ -3,7 +3,8 @@
 A checkpoint is a directory ``checkpoint/round-000120``: ``params.safetensors``, ``state.safetensors``, and
 ``meta.json`` with the round and the SHA-256 of every file it refers to. It is written under a temporary name, synced
 and renamed. Per-client rows lie beside it, ``checkpoint/rows/000017-000112.safetensors`` (client, round of writing):
-a checkpoint refers to them and writes only those that are new. The last two checkpoints are kept.
+a checkpoint refers to them and writes only those that are new. Rows whose home is the disk or the clients are such
+files already: a checkpoint syncs them and names them. The last two checkpoints are kept.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from fedfibos.params import Layout, Params
-from fedfibos.types import MemoryRows, State
+from fedfibos.scores import FileRows, Home, RowFile
+from fedfibos.types import MemoryRows, Rows, State
 
 KEEP = 2
 
@@ -43,8 +45,10 @@ class Checkpoint:
 class CheckpointStore:
     """The checkpoints of one run directory."""
 
-    def __init__(self, run: Path) -> None:
+    def __init__(self, run: Path, home: Home = "memory") -> None:
         self.folder = run / "checkpoint"
+        self.home = home
+        self.rows_folder = run / "clients" if home == "client" else self.folder / "rows"
         self._written: dict[int, tuple[Tensor, str]] = {}  # client -> (the row object last written, its file)
 
     def save(self, checkpoint: Checkpoint) -> None:
@@ -53,8 +57,8 @@ class CheckpointStore:
         Raises:
             OSError: It could not be written (no space); earlier checkpoints are untouched.
         """
-        rows_folder = self.folder / "rows"
-        rows_folder.mkdir(parents=True, exist_ok=True)
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self.rows_folder.mkdir(parents=True, exist_ok=True)
         name = f"round-{checkpoint.round:06d}"
         temporary = self.folder / f".{name}.tmp"
         shutil.rmtree(temporary, ignore_errors=True)
@@ -66,10 +70,13 @@ class CheckpointStore:
             }
             rows: dict[str, str] = {}
             for client in checkpoint.state.rows.clients():
-                file, digest = self._save_row(rows_folder, client, checkpoint)
+                file, digest = self._save_row(client, checkpoint)
                 rows[str(client)] = file
-                files[f"../rows/{file}"] = digest
-            meta = {"round": checkpoint.round, "size": checkpoint.params.layout.size, "files": files, "rows": rows}
+                files[self._row_path(file)] = digest
+            meta: dict[str, Any] = {"round": checkpoint.round, "size": checkpoint.params.layout.size}
+            meta |= {"files": files, "rows": rows}
+            if isinstance(checkpoint.state.rows, FileRows):
+                meta["row_writes"] = checkpoint.state.rows.writes
             _sync_write(temporary / "meta.json", json.dumps(meta, indent=1).encode())
             _sync_folder(temporary)
         except BaseException:
@@ -100,17 +107,42 @@ class CheckpointStore:
                 raise DamagedCheckpointError(f"it has {meta['size']} parameters, the model {layout.size}")
             flat = load_file(path / "params.safetensors")["flat"]
             state = State(load_file(path / "state.safetensors"))
-            rows = {}
-            for client, file in meta["rows"].items():
-                rows[int(client)] = row = load_file(path / "../rows" / file)["row"]
-                self._written[int(client)] = (row, file)
+            rows = self._load_rows(path, meta)
         except (OSError, ValueError, KeyError, SafetensorError) as error:
             raise DamagedCheckpointError(str(error).splitlines()[0]) from error
-        return Checkpoint(meta["round"], Params(layout, flat), replace(state, rows=MemoryRows(rows)))
+        return Checkpoint(meta["round"], Params(layout, flat), replace(state, rows=rows))
 
-    def _save_row(self, folder: Path, client: int, checkpoint: Checkpoint) -> tuple[str, str]:
+    def empty_rows(self) -> Rows:
+        """A store without rows, in the run's score home."""
+        return MemoryRows() if self.home == "memory" else FileRows(self.rows_folder)
+
+    def drop_superseded(self, state: State) -> None:
+        """Between checkpoints: remove the row files that neither this state nor a kept checkpoint refers to."""
+        if isinstance(state.rows, FileRows):
+            self._drop_rows(self._finished(), {file.name for file in state.rows.files.values()})
+
+    def _row_path(self, file: str) -> str:
+        """A row file as seen from a checkpoint's folder."""
+        return f"../../clients/{file}" if self.home == "client" else f"../rows/{file}"
+
+    def _load_rows(self, path: Path, meta: dict[str, Any]) -> Rows:
+        names = {int(client): file for client, file in meta["rows"].items()}
+        if self.home == "memory":
+            rows = {}
+            for client, file in names.items():
+                rows[client] = row = load_file(path / self._row_path(file))["row"]
+                self._written[client] = (row, file)
+            return MemoryRows(rows)
+        files = {n: RowFile(file, meta["files"][self._row_path(file)]) for n, file in names.items()}
+        return FileRows(self.rows_folder, files, meta["row_writes"])
+
+    def _save_row(self, client: int, checkpoint: Checkpoint) -> tuple[str, str]:
         """Write a client's row unless the file of this very row exists; return its name and digest."""
-        row = checkpoint.state.rows.get(client)
+        folder, rows = self.rows_folder, checkpoint.state.rows
+        if isinstance(rows, FileRows):
+            _sync_file(folder / rows.files[client].name)
+            return rows.files[client].name, rows.files[client].sha256
+        row = rows.get(client)
         assert row is not None
         known = self._written.get(client)
         if known is not None and known[0] is row and (folder / known[1]).exists():
@@ -128,13 +160,16 @@ class CheckpointStore:
         kept = self._finished()[-KEEP:]
         for path in self._finished()[:-KEEP]:
             shutil.rmtree(path)
-        wanted: set[str] = set()
+        self._drop_rows(kept, set())
+
+    def _drop_rows(self, kept: list[Path], wanted: set[str]) -> None:
+        """Remove the row files that are neither wanted nor named by a kept checkpoint."""
         for path in kept:
             try:
                 wanted |= set(json.loads((path / "meta.json").read_text())["rows"].values())
             except (OSError, ValueError, KeyError):
                 return  # a damaged checkpoint: keep every row rather than guess
-        for file in (self.folder / "rows").glob("*.safetensors"):
+        for file in self.rows_folder.glob("*.safetensors"):
             if file.name not in wanted:
                 file.unlink()
 
@@ -142,9 +177,13 @@ class CheckpointStore:
 def _write(tensors: dict[str, Tensor], path: Path) -> str:
     """Write tensors, sync, return the file's SHA-256."""
     save_file({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}, path)
+    _sync_file(path)
+    return _digest(path)
+
+
+def _sync_file(path: Path) -> None:
     with path.open("rb") as file:
         os.fsync(file.fileno())
-    return _digest(path)
 
 
 def _sync_write(path: Path, content: bytes) -> None:

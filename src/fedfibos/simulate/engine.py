@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -108,12 +108,12 @@ def simulate(
     with _one_thread():
         world = build_world(experiment, device=device, data_dir=data_dir, warn=on_warning)
         directory = RunDirectory.open(out, experiment, resume, device)
-        store = CheckpointStore(directory.path)
+        store = CheckpointStore(directory.path, experiment.run.score_home)
         checkpoint = store.load_latest(world.model.layout, on_warning) if resume else None
         if checkpoint is None:
             params = world.model.initial_params()
             params = Params(params.layout, params.flat.to(world.model.device))
-            checkpoint = Checkpoint(0, params, world.method.init(params))
+            checkpoint = Checkpoint(0, params, replace(world.method.init(params), rows=store.empty_rows()))
         directory.truncate(checkpoint.round)
         run = _Run(experiment, world, directory, store, on_round, on_warning)
         run.check_fleet(checkpoint)
@@ -186,6 +186,7 @@ class _Run:
                         self.store.save(now)
                     raise
                 now = Checkpoint(now.round + 1, params, state)
+                self.store.drop_superseded(state)
                 record = self._record(now, report, engine, started)
                 self.directory.append_round(record)
                 self.on_round(record)

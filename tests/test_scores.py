@@ -1,0 +1,165 @@
+"""Score homes: the same run in each, files that never change under a reader, resume, damage, memory."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from fedfibos import scores
+from fedfibos.experiment import load_experiment
+from fedfibos.methods import FedFIbOS
+from fedfibos.scores import FileRows
+from fedfibos.simulate import Interrupted, simulate
+from fedfibos.types import MemoryRows
+
+EXPERIMENT = """
+seed = 3
+[data]
+name = "digits"
+[model]
+name = "mlp"
+options = { hidden = [16] }
+[federation]
+clients = 8
+cohort = 4
+rounds = 6
+capacities = { "1.0" = 0.25, "0.5" = 0.25, "0.25" = 0.5 }
+[method]
+name = "fedfibos"
+sharing = "client"
+[local]
+steps = 2
+[evaluation]
+every = 6
+[run]
+checkpoint_every = 4
+"""
+
+
+@pytest.fixture
+def toml(tmp_path):
+    path = tmp_path / "experiment.toml"
+    path.write_text(EXPERIMENT)
+    return path
+
+
+def run(toml, out, *overrides, **options):
+    return simulate(load_experiment(toml, overrides), out, **{"workers": 1, **options})
+
+
+@pytest.mark.parametrize("overrides", [(), ("method.prior=none",), ("method.sharing=blend", "method.fisher=held")])
+def test_every_home_gives_the_same_bytes(toml, tmp_path, overrides):
+    digests = {
+        home: run(toml, tmp_path / home, f"run.score_home={home}", *overrides)["params_sha256"]
+        for home in ("memory", "disk", "client")
+    }
+    assert len(set(digests.values())) == 1
+    folders = {"memory": "checkpoint/rows", "disk": "checkpoint/rows", "client": "clients"}
+    present = {home: list((tmp_path / home / folder).iterdir()) for home, folder in folders.items()}
+    assert all(path.suffix == ".safetensors" for paths in present.values() for path in paths)
+    meta = json.loads((tmp_path / "client/checkpoint/round-000006/meta.json").read_text())
+    assert all(file.startswith("../../clients/") for file in meta["files"] if "rows" not in file and "/" in file)
+    assert not (tmp_path / "client/checkpoint/rows").exists()
+
+
+@pytest.mark.parametrize("home", ["disk", "client"])
+def test_an_interrupted_run_goes_on_to_the_same_bytes(toml, tmp_path, home):
+    whole = run(toml, tmp_path / "whole", f"run.score_home={home}")
+
+    class Stop(Exception):
+        pass
+
+    def stop(record):
+        if record["round"] == 5:  # one round after a checkpoint
+            raise Stop
+
+    with pytest.raises((Stop, Interrupted)):
+        run(toml, tmp_path / "cut", f"run.score_home={home}", on_round=stop)
+    again = run(toml, tmp_path / "cut", f"run.score_home={home}", resume=True)
+    assert again["params_sha256"] == whole["params_sha256"]
+
+
+def test_a_damaged_row_file_is_seen(toml, tmp_path):
+    def stop(record):
+        if record["round"] == 5:
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        run(toml, tmp_path / "run", "run.score_home=disk", on_round=stop)
+    meta = json.loads((tmp_path / "run/checkpoint/round-000004/meta.json").read_text())
+    row = tmp_path / "run/checkpoint/rows" / next(iter(meta["rows"].values()))
+    content = bytearray(row.read_bytes())
+    content[-1] ^= 1
+    row.write_bytes(content)
+    warnings: list[str] = []
+    run(toml, tmp_path / "run", "run.score_home=disk", resume=True, on_warning=warnings.append)
+    assert any("does not have the recorded SHA-256" in text for text in warnings)
+
+
+@pytest.mark.parametrize("block", [1, 3, 100])
+def test_rows_in_files_are_rows_in_memory(tmp_path, monkeypatch, block):
+    monkeypatch.setattr(scores, "BLOCK", block)
+    files, memory = FileRows(tmp_path), MemoryRows()
+    initial = torch.arange(7.0)
+    for client in (4, 2, 4):
+
+        def change(row, span):
+            return row * 0.5 + torch.arange(10.0, 17.0)[span]
+
+        files, memory = files.revise(client, initial, change), memory.revise(client, initial, change)
+    files, memory = files.put(9, initial), memory.put(9, initial)
+    assert files.clients() == memory.clients() == [2, 4, 9]
+    for client in files.clients():
+        assert torch.equal(files.get(client), memory.get(client))
+        assert torch.equal(load_file(tmp_path / files.files[client].name)["row"], memory.get(client))
+    assert files.get(0) is None
+
+
+def test_an_earlier_state_keeps_its_rows(tmp_path):
+    first = FileRows(tmp_path).put(1, torch.zeros(5))
+    second = first.put(1, torch.ones(5))
+    read = second.get(1)
+    read.fill_(7.0)  # a reader's copy: the file does not change
+    assert torch.equal(first.get(1), torch.zeros(5))
+    assert torch.equal(second.get(1), torch.ones(5))
+
+
+def test_a_row_file_that_ends_early_is_named(tmp_path):
+    rows = FileRows(tmp_path).put(1, torch.zeros(50))
+    path = tmp_path / rows.files[1].name
+    path.write_bytes(path.read_bytes()[:-8])
+    with pytest.raises(ValueError, match=r"000001-000001.safetensors ends early, 2 scores are missing"):
+        rows.revise(1, torch.zeros(50), lambda row, span: row)
+
+
+MEMORY = """
+import resource, sys, torch
+from pathlib import Path
+from fedfibos.scores import FileRows
+size, initial = 8_000_000, torch.ones(8_000_000)
+rows = FileRows(Path(sys.argv[1]))
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+for n in (0, 1, 0, 1):
+    rows = rows.revise(n, initial, lambda row, span: row * 0.5)
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+"""
+
+
+def test_changing_a_row_takes_less_memory_than_a_row(tmp_path):
+    done = subprocess.run([sys.executable, "-c", MEMORY, str(tmp_path)], capture_output=True, text=True, check=True)
+    assert int(done.stdout) < 32_000 * 0.75  # KiB; a row is 32 MB
+
+
+def test_the_server_of_per_client_scores_stores_the_prior_once():
+    class Params:
+        pass
+
+    params = Params()
+    params.flat, params.layout = torch.randn(6), Params()
+    params.layout.num_maskable = 4
+    assert FedFIbOS(sharing="client").init(params).tensors.keys() == {"prior"}
