@@ -54,8 +54,16 @@ def federated_round(
 
 
 def submodels(method: Method, model: Model, state: State, params: Params, cohort: Sequence[Client]) -> Iterator[Job]:
-    """Line 6: every client's submodel, from the state at the start of the round, in the order of client ids."""
-    return ((client, method.extract(model, state, params, client)) for client in sorted(cohort, key=lambda c: c.id))
+    """Line 6: every client's submodel, from the state at the start of the round, in the order of client ids.
+
+    Where submodels do not follow the client, those of equal capacity share one.
+    """
+    known: dict[float, Submodel] = {}
+    for client in sorted(cohort, key=lambda c: c.id):
+        submodel = known.get(client.capacity) or method.extract(model, state, params, client)
+        if not method.personal:
+            known[client.capacity] = submodel
+        yield client, submodel
 
 
 def merge(
