@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cached_property
 from typing import Literal
 
 import torch
+from torch import Tensor
 
 from fedfibos.submodel import check_capacity
 from fedfibos.types import stream
@@ -99,5 +102,21 @@ class Capacities:
 
     def at_round(self, t: int) -> tuple[float, ...]:
         """The capacity of every client in round t, by client id."""
-        purpose: tuple[object, ...] = ("capacities",) if self.assignment == "fixed" else ("capacities", t)
-        return assign(self.table, self.num_clients, stream(self.seed, *purpose))
+        return tuple(self.of(range(self.num_clients), t))
+
+    def of(self, clients: Sequence[int], t: int) -> list[float]:
+        """The capacities of some clients in round t; with a fixed assignment the others cost nothing."""
+        order = self._order if self.assignment == "fixed" else self._dealt("capacities", t)
+        limits = torch.tensor(list(itertools.accumulate(counts(self.table, self.num_clients))))
+        chosen = torch.bucketize(order[torch.as_tensor(clients, dtype=torch.int64)], limits, right=True)
+        listed = list(self.table)
+        return [listed[position] for position in chosen.tolist()]
+
+    @cached_property
+    def _order(self) -> Tensor:
+        """Place of every client in the table's list of capacities, where they keep it."""
+        return self._dealt("capacities")
+
+    def _dealt(self, *purpose: object) -> Tensor:
+        check_table(self.table, self.num_clients)
+        return torch.randperm(self.num_clients, generator=stream(self.seed, *purpose))

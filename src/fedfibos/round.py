@@ -32,13 +32,27 @@ class RoundReport:
     bytes_up: int
 
 
+LARGE_FLEET = 10_000
+"""Fleets up to this size are shuffled whole to draw a cohort."""
+
+
 class NoUploadError(RuntimeError):
     """Every client of the round was rejected: there is nothing to average."""
 
 
 def sample(num_clients: int, cohort_size: int, seed: int, t: int) -> list[int]:
-    """The round's cohort: ``cohort_size`` clients uniformly without replacement, in ascending order."""
-    return sorted(torch.randperm(num_clients, generator=stream(seed, "cohort", t))[:cohort_size].tolist())
+    """The round's cohort: ``cohort_size`` clients uniformly without replacement, in ascending order.
+
+    From a large fleet of which few take part clients are drawn one by one, those drawn before being passed over, so
+    that a round costs the same whatever the number registered.
+    """
+    generator = stream(seed, "cohort", t)
+    if num_clients <= LARGE_FLEET or cohort_size > num_clients // 2:
+        return sorted(torch.randperm(num_clients, generator=generator)[:cohort_size].tolist())
+    drawn: dict[int, None] = {}  # ordered: the first cohort_size different ones count
+    while len(drawn) < cohort_size:
+        drawn |= dict.fromkeys(torch.randint(num_clients, (cohort_size,), generator=generator).tolist())
+    return sorted(list(drawn)[:cohort_size])
 
 
 def federated_round(

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -14,6 +16,23 @@ from fedfibos.data.partition import matching_test_split, partition
 from fedfibos.experiment import Experiment
 from fedfibos.local import LocalTraining
 from fedfibos.types import Client, Dataset, stream
+
+
+class Parts(Sequence[Tensor]):
+    """A list of index vectors in one array: a million small tensors would take hundreds of bytes each."""
+
+    def __init__(self, parts: Sequence[Tensor]) -> None:
+        self.positions = torch.cat(list(parts))
+        self.ends = torch.tensor([len(part) for part in parts]).cumsum(0)
+
+    def __len__(self) -> int:
+        return len(self.ends)
+
+    def __getitem__(self, client: Any) -> Any:
+        """A client's positions, a view; a client's number must be in [0, N)."""
+        if not 0 <= client < len(self):
+            raise IndexError(f"client must be in [0, {len(self)}), got {client}")
+        return self.positions[int(self.ends[client - 1]) if client > 0 else 0 : int(self.ends[client])]
 
 
 @dataclass(frozen=True)
@@ -32,8 +51,8 @@ class Population:
     """
 
     train: Dataset
-    parts: list[Tensor]
-    test_parts: list[Tensor]
+    parts: Sequence[Tensor]
+    test_parts: Sequence[Tensor]
     capacities: Capacities
     local: LocalTraining
     rounds: int
@@ -49,24 +68,27 @@ class Population:
 
     def clients(self, ids: list[int], t: int) -> list[Client]:
         """Those clients as they are in round t; their data stays behind (``data``)."""
-        capacities = self.capacities.at_round(t)
         local = self.local.at_round(t, self.rounds)
-        mean_size = sum(len(part) for part in self.parts) / len(self.parts)
         return [
             Client(
                 id=n,
-                capacity=capacities[n],
+                capacity=capacity,
                 round=t,
                 seed=self.seed,
                 local=local,
-                weight=1.0 if self.weighting == "uniform" else len(self.parts[n]) / mean_size,
+                weight=1.0 if self.weighting == "uniform" else len(self.parts[n]) / self.mean_size,
             )
-            for n in ids
+            for n, capacity in zip(ids, self.capacities.of(ids, t), strict=True)
         ]
+
+    @cached_property
+    def mean_size(self) -> float:
+        """Mean number of training examples of a client."""
+        return sum(len(part) for part in self.parts) / len(self.parts)
 
     def calibration(self, num_examples: int) -> Dataset:
         """A fixed random sample of the clients' training examples."""
-        everything = torch.cat(self.parts)
+        everything = torch.cat(list(self.parts))
         order = torch.randperm(len(everything), generator=stream(self.seed, "calibration"))
         return self.train.subset(everything[order[:num_examples]])
 
@@ -95,8 +117,8 @@ def populate(experiment: Experiment, split: Split, warn: Callable[[str], None]) 
             warn(f"{len(clients)} of {len(parts)} clients (ids {named}) have {what}")
     return Population(
         split.train,
-        parts,
-        test_parts,
+        Parts(parts),
+        Parts(test_parts),
         experiment.capacities(),
         experiment.local,
         federation.rounds,
