@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -62,6 +62,7 @@ class Model:
         device: Where training and evaluation run.
         example: One batch of inputs, from which the channel axes are derived when a method slices.
         table: A hand-written table of channel axes, used instead.
+        units: Layer -> channels of its output that belong together (heads); see :func:`derive_axes`.
     """
 
     module: nn.Module
@@ -69,6 +70,7 @@ class Model:
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
     example: Inputs | None = None
     table: Axes | None = None
+    units: Mapping[str, int] = field(default_factory=dict)
     _workspaces: dict[Any, Workspace] = field(default_factory=dict, repr=False, compare=False)
 
     def initial_params(self) -> Params:
@@ -86,7 +88,7 @@ class Model:
             return self.table
         if self.example is None:
             raise ValueError("slicing needs an example batch or a table of axes, got a model with neither")
-        return derive_axes(self.module, self.example)
+        return derive_axes(self.module, self.example, self.units)
 
     def workspace(self, submodel: Submodel) -> Workspace:
         """The scratch space for submodels of that shape, made on first use."""
@@ -103,7 +105,7 @@ class Model:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle without the scratch space."""
-        return (Model, (self.module, self.layout, self.device, self.example, self.table))
+        return (Model, (self.module, self.layout, self.device, self.example, self.table, self.units))
 
 
 def model_of(
@@ -112,6 +114,7 @@ def model_of(
     maskable: Sequence[str] | None = None,
     example: Inputs | None = None,
     axes: Axes | None = None,
+    units: Mapping[str, int] | None = None,
     device: str | torch.device = "cpu",
 ) -> Model:
     """Wrap any ``nn.Module`` whose forward maps inputs to class scores (logits).
@@ -121,9 +124,10 @@ def model_of(
         maskable: Names of the tensors that selection ranks; see :func:`fedfibos.params.layout_of`.
         example: One batch of inputs, for the methods that slice: the channel axes are derived from it.
         axes: A hand-written table of channel axes, where they can't be derived.
+        units: Layer -> channels of its output that belong together, where only the model's code knows it (heads).
         device: Where clients train.
     """
-    return Model(module, layout_of(module, maskable), torch.device(device), example, axes)
+    return Model(module, layout_of(module, maskable), torch.device(device), example, axes, units or {})
 
 
 def has_batch_norm(module: nn.Module) -> bool:

@@ -40,7 +40,7 @@ def reopen(
         raise RecordError(f"{run} must be a run directory, it has no {CONFIG}")
     experiment = load_experiment(run)
     world = build_world(experiment, device=device, data_dir=data_dir, warn=warn)
-    checkpoint = CheckpointStore(run).load_latest(world.model.layout, warn)
+    checkpoint = CheckpointStore(run, experiment.run.score_home).load_latest(world.model.layout, warn)
     if checkpoint is None:
         raise RecordError(f"{run} must hold a sound checkpoint, it has none: run it again to get one")
     flat = checkpoint.params.flat.to(world.model.device)

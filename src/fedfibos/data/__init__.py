@@ -8,12 +8,24 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from fedfibos.data import digits, fashion_mnist
+from fedfibos.data import ag_news, digits, fashion_mnist
 from fedfibos.data.cifar import CIFAR10, CIFAR100
 from fedfibos.data.images import ImageData, TensorData
 from fedfibos.data.split import Split
+from fedfibos.data.texts import TextData, TokenData
 
-__all__ = ["DATA_SETS", "Found", "ImageData", "Source", "Split", "TensorData", "catalogue", "load"]
+__all__ = [
+    "DATA_SETS",
+    "Found",
+    "ImageData",
+    "Source",
+    "Split",
+    "TensorData",
+    "TextData",
+    "TokenData",
+    "catalogue",
+    "load",
+]
 
 
 @dataclass(frozen=True)
@@ -36,6 +48,7 @@ DATA_SETS = {
     "fashion_mnist": Source(fashion_mnist.find, fashion_mnist.read, fashion_mnist.WANTED),
     "cifar10": Source(CIFAR10.find, CIFAR10.read, CIFAR10.wanted),
     "cifar100": Source(CIFAR100.find, CIFAR100.read, CIFAR100.wanted),
+    "ag_news": Source(ag_news.find, ag_news.read, ag_news.WANTED),
 }
 """Every known data set. To add one: a module with ``find`` and ``read``, and a line here."""
 

@@ -1,4 +1,4 @@
-"""Decoded images kept in the user's cache folder, so that they are decoded once."""
+"""Decoded images and tokenised texts kept in the user's cache folder, so that it is done once."""
 
 from __future__ import annotations
 
@@ -35,11 +35,21 @@ def decoded_once(file: Path, decode: Callable[[Path], Tensors]) -> Tensors:
     """
     with file.open("rb") as stream:
         digest = hashlib.file_digest(stream, "sha256").hexdigest()
-    kept = cache_dir() / f"{digest[:32]}-pillow-{PIL.__version__}.safetensors"
+    return made_once(f"{digest[:32]}-pillow-{PIL.__version__}", lambda: decode(file))
+
+
+def made_once(key: str, make: Callable[[], Tensors]) -> Tensors:
+    """What ``make`` gives, or what an earlier call with that key kept of it.
+
+    Args:
+        key: A file's name that tells everything the result depends on.
+        make: Called where nothing is kept under the key.
+    """
+    kept = cache_dir() / f"{key}.safetensors"
     try:
         return load_file(kept)
     except (OSError, SafetensorError):
-        tensors = decode(file)
+        tensors = make()
     _keep(tensors, kept)
     return tensors
 

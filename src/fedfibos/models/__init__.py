@@ -10,15 +10,19 @@ from typing import Any
 import torch
 from torch import nn
 
+from fedfibos.data.texts import TextData
 from fedfibos.models.cnn import CNN
 from fedfibos.models.mlp import MLP
 from fedfibos.models.resnet import resnet8, resnet18
+from fedfibos.models.text import TextClassifier, text_classifier, tokenised
+from fedfibos.types import Dataset
 
 MODELS: Mapping[str, Callable[..., nn.Module]] = {
     "mlp": MLP,
     "cnn": CNN,
     "resnet8": resnet8,
     "resnet18": resnet18,
+    "text": text_classifier,
 }
 
 
@@ -62,6 +66,28 @@ def build(
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)
         return builder(num_classes=num_classes, input_shape=input_shape, **options)
+
+
+def encode(name: str, data: Dataset, options: Mapping[str, Any]) -> Dataset:
+    """A data set as that model reads it: texts become token ids, everything else stays.
+
+    Args:
+        name: A key of :data:`MODELS`.
+        data: The examples.
+        options: The model's own options, all of them.
+
+    Raises:
+        ValueError: A model of images on texts, or the other way round.
+    """
+    if (name == "text") != isinstance(data, TextData):
+        takes, has = ("texts", "images") if name == "text" else ("images", "texts")
+        raise ValueError(f"model {name!r} takes {takes}, the data set has {has}")
+    return tokenised(data, options["checkpoint"], options["max_length"]) if isinstance(data, TextData) else data
+
+
+def units(module: nn.Module) -> dict[str, int]:
+    """Layer -> channels that belong together, where only the model knows it: heads (``derive_axes``)."""
+    return module.units() if isinstance(module, TextClassifier) else {}
 
 
 _COMMON = ("num_classes", "input_shape", "norm")

@@ -19,7 +19,7 @@ from fedfibos.evaluate import dead_layers, evaluate
 from fedfibos.experiment import Experiment
 from fedfibos.methods.fedfibos import FedFIbOS
 from fedfibos.model import Model, has_batch_norm, model_of
-from fedfibos.models import build
+from fedfibos.models import build, encode, units
 from fedfibos.params import Params
 from fedfibos.record import RunDirectory, summarise
 from fedfibos.round import RoundReport, federated_round, sample
@@ -57,20 +57,24 @@ def build_world(experiment: Experiment, *, device: str, data_dir: Path | None, w
             something that cannot be; one line each.
     """
     split = load(experiment.data.name, data_dir)
+    choice = experiment.model
+    split = replace(
+        split,
+        train=encode(choice.name, split.train, choice.options),
+        test=encode(choice.name, split.test, choice.options),
+    )
     population = populate(experiment, split, warn)
     example = split.train.batch(torch.arange(2))
-    if not isinstance(example, torch.Tensor):
-        raise ValueError(f"model {experiment.model.name!r} takes images, data set {split.name!r} has none")
     module = build(
-        experiment.model.name,
+        choice.name,
         num_classes=len(split.classes),
-        input_shape=tuple(example.shape[1:]),
-        norm=experiment.model.norm,
+        input_shape=tuple(example.shape[1:]) if isinstance(example, torch.Tensor) else (),
+        norm=choice.norm,
         seed=experiment.seed,
-        **experiment.model.options,
+        **choice.options,
     )
     method = experiment.build_method()
-    model = model_of(module, example=example, device=device)
+    model = model_of(module, example=example, units=units(module), device=device)
     return World(method, model, population, split)
 
 
