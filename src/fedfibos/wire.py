@@ -14,7 +14,6 @@ client keys are for). Decoding reads fixed-size fields and arrays of known lengt
 from __future__ import annotations
 
 import hashlib
-import math
 import struct
 from dataclasses import dataclass
 from enum import IntEnum
@@ -50,6 +49,7 @@ TOKEN_SIZE = 16
 _HEADER = struct.Struct("<4sBB8sqI")  # magic, version, kind, layout digest, client, round
 _UPLOAD = struct.Struct("<16sdIBB")  # answered download, loss, steps, statistic's coverage, whether rows are left out
 MAX_AXES = 0xFFFF
+LARGEST = float(np.finfo(np.float32).max)
 
 
 class _Kind(IntEnum):
@@ -183,7 +183,7 @@ def decode_upload(payload: bytes, client: int, t: int, answers: bytes, submodel:
     answered, loss, num_steps, coverage, left_out = reader.unpack(_UPLOAD.format)
     if answered != answers:
         raise WireError(f"the upload of client {client} is for another submodel than it was sent")
-    if not math.isfinite(loss):
+    if not abs(loss) <= LARGEST:  # also NaN
         raise WireError(f"the training loss must be finite, got {loss}")
     if num_steps < 1 or coverage >= len(_COVERAGE) or left_out > 1:
         raise WireError(f"an upload's fields are out of range: {num_steps} steps, flags {coverage} and {left_out}")

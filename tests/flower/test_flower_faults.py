@@ -55,6 +55,20 @@ def nan_loss(upload, client, t, token):
     return replace(upload, loss=float("nan")), client, t, token
 
 
+def huge_update(upload, client, t, token):
+    upload.delta[upload.delta.nonzero()[0]] = 3e38
+    return upload, client, t, token
+
+
+def huge_statistic(upload, client, t, token):
+    upload.statistic[upload.statistic.nonzero()[0]] = 3e38
+    return upload, client, t, token
+
+
+def huge_loss(upload, client, t, token):
+    return replace(upload, loss=1.7e308), client, t, token
+
+
 def wrong_round(upload, client, t, token):
     return upload, client, t + 1, token
 
@@ -101,6 +115,9 @@ REWRITTEN = {
     "nan update": (nan_update, "update has 1 values that are not finite"),
     "infinite statistic": (nan_statistic, "statistic has 1 values that are not finite"),
     "nan loss": (nan_loss, "loss must be finite"),
+    "huge loss": (huge_loss, "loss must be finite"),
+    "huge update": (huge_update, "its update has values up to 3e+38, too large to average"),
+    "huge statistic": (huge_statistic, "its statistic has values up to 3e+38, too large"),
     "wrong round": (wrong_round, "must be of round"),
     "wrong client": (wrong_client, "must be of client 2, got client 3"),
     "wrong mask": (wrong_mask, "another submodel than it was sent"),
@@ -193,6 +210,14 @@ def test_a_node_that_does_not_say_who_it_is_takes_no_part(tmp_path, config, reas
     assert lines_of(tmp_path / "run")[0]["participants"] == [0, 1, 3, 4, 5]
     assert reason in caplog.text
     assert "takes no part" in caplog.text
+
+
+def test_a_capacity_that_leaves_no_submodel_takes_no_part(tmp_path, caplog):
+    deployment = Deployment(everyone(tmp_path, "method.name=heterofl", "evaluation.every=1"), wait=0.01)
+    deployment.node(BAD).config["capacity"] = 1e-9
+    deployment.run(tmp_path / "run")
+    assert [line["participants"] for line in lines_of(tmp_path / "run")] == [[0, 1, 3, 4, 5]] * 2
+    assert "takes no part: capacity 1e-09 allows" in caplog.text
 
 
 def test_two_nodes_of_one_client_are_one_client(tmp_path, caplog):

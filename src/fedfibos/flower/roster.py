@@ -9,7 +9,6 @@ from flwr.app import ConfigRecord, Message, MessageType, RecordDict
 from flwr.serverapp import Grid
 
 from fedfibos.flower.messages import Member, member_in
-from fedfibos.payload import WireError
 
 Roster = Mapping[int, Member]
 """Client id -> where it is, of the clients that are connected."""
@@ -22,8 +21,22 @@ class Enrolment:
     client declares, and a later node takes an earlier one's place.
     """
 
-    def __init__(self, grid: Grid, deadline: float, warn: Callable[[str], None]) -> None:
-        self.grid, self.deadline, self.warn = grid, deadline, warn
+    def __init__(
+        self,
+        grid: Grid,
+        deadline: float,
+        warn: Callable[[str], None],
+        check: Callable[[Member], None] = lambda member: None,
+    ) -> None:
+        """Know nobody yet.
+
+        Args:
+            grid: Flower's grid.
+            deadline: Seconds for an answer.
+            warn: Called with who takes no part, and why.
+            check: Raises ValueError where a client cannot take part as it declares itself.
+        """
+        self.grid, self.deadline, self.warn, self.check = grid, deadline, warn, check
         self._members: dict[int, Member | None] = {}  # by node, in the order of meeting; None: it did not say
 
     def present(self) -> Roster:
@@ -59,7 +72,9 @@ class Enrolment:
             if answer is None:
                 continue  # asked again next time
             try:
-                self._members[node] = member_in(answer, node)
-            except WireError as error:
+                member = member_in(answer, node)
+                self.check(member)
+                self._members[node] = member
+            except ValueError as error:
                 self._members[node] = None
                 self.warn(f"node {node} takes no part: {error}")

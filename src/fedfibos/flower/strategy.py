@@ -98,7 +98,7 @@ class SubmodelStrategy(Strategy):
         """Sample the cohort, extract every client's submodel and encode it."""
         task, federation = self.task, self.task.federation
         if self._enrolment is None:
-            self._enrolment = Enrolment(grid, federation.deadline, LOG.warning)
+            self._enrolment = Enrolment(grid, federation.deadline, LOG.warning, self._check)
         self._params = params_in(arrays, task.model.layout)
         self._roster = self._enrolment.at_least(federation.cohort, federation.wait)
         if len(self._roster) < federation.min_participants:
@@ -176,6 +176,12 @@ class SubmodelStrategy(Strategy):
         chosen = [ids[position] for position in sample(len(ids), federation.cohort, task.seed, self.t)]
         return clients_of(task, self._roster, chosen, self.t)
 
+    def _check(self, member: Member) -> None:
+        """Raise ValueError where the method has no submodel for the client (a slice narrower than one channel)."""
+        assert self._params is not None
+        client = clients_of(self.task, {member.client: member}, [member.client], self.t)[0]
+        self.task.method.extract(self.task.model, self.state, self._params, client)
+
     def _submodels(self) -> Iterator[Job]:
         assert self._params is not None
         return submodels(self.task.method, self.task.model, self.state, self._params, self._cohort)
@@ -223,7 +229,14 @@ class SubmodelStrategy(Strategy):
 
     def _decoded(self, sent: _Sent, reply: Message) -> Upload:
         layout = self.task.model.layout
-        return decode_upload(payload_in(reply), sent.client.id, self.t, sent.token, sent.submodel, layout)
+        upload = decode_upload(payload_in(reply), sent.client.id, self.t, sent.token, sent.submodel, layout)
+        most = torch.finfo(torch.float32).max / (1 + len(self._cohort) + sum(client.weight for client in self._cohort))
+        for name, tensor in (("update", upload.delta), ("statistic", upload.statistic)):
+            if tensor is not None and bool((tensor.abs() > most).any()) and bool(torch.isfinite(tensor).all()):
+                raise WireError(
+                    f"its {name} has values up to {float(tensor.abs().max()):.3g}, too large to be averaged"
+                )
+        return upload
 
     def _no_answer(self) -> str:
         return f"no answer within {self.task.federation.deadline:g} s"
