@@ -9,7 +9,9 @@ from __future__ import annotations
 import json
 import os
 import platform
+import signal
 import subprocess
+import sys
 import time
 from dataclasses import asdict
 from importlib.metadata import version
@@ -156,17 +158,16 @@ def test_tls_and_supernode_authentication(tmp_path):
     assert final["params_sha256"] == run_template(tmp_path / "one", NODES, **SHORT)["params_sha256"]
 
 
-def test_ctrl_c_stops_everything(tmp_path):
-    """SIGINT to the demo: the exit code says so, and no process of it is left."""
-    import signal
-    import sys
-
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_ctrl_c_stops_everything(tmp_path, number):
+    """Ctrl-C or ``kill`` in the middle of the demo: the exit code says so, and no process of it is left."""
     demo = subprocess.Popen(
         [sys.executable, "-m", "fedfibos", "flower", "demo", "--keep", str(tmp_path / "demo")],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
         start_new_session=True,
+        preexec_fn=_listen_to_ctrl_c,
     )
     end = time.monotonic() + 120
     log = tmp_path / "demo" / "logs" / "supernode-2.log"
@@ -175,11 +176,16 @@ def test_ctrl_c_stops_everything(tmp_path):
         assert demo.poll() is None
         time.sleep(0.5)
     assert processes_with(str(tmp_path / "demo"))
-    demo.send_signal(signal.SIGINT)
+    demo.send_signal(number)
     text, _ = demo.communicate(timeout=60)
     assert demo.returncode == 130
-    assert text.splitlines()[-1] == "fedfibos: interrupted"
+    assert "fedfibos: interrupted" in text.splitlines()
     assert processes_with(str(tmp_path / "demo")) == []
+
+
+def _listen_to_ctrl_c():
+    """A shell that starts the tests in the background makes its children deaf to it."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def wait_until(condition, processes, *watched, limit=240.0):
