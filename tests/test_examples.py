@@ -50,3 +50,16 @@ def test_one_round_written_out_is_the_library_round():
         state, params, _ = federated_round(method, model, state, params, clients, run_in_turn)
         torch.testing.assert_close(params.flat, x, rtol=1e-5, atol=1e-6)
         torch.testing.assert_close(state.tensors["score"], score, rtol=1e-4, atol=1e-7)
+
+
+def test_the_readme_shows_the_api_example_as_it_is():
+    readme = (ROOT / "README.md").read_text()
+    assert (ROOT / "examples" / "digits.py").read_text().strip() in readme
+
+
+def test_the_api_example_runs_and_learns(capsys):
+    load("digits")
+    accuracies = [float(line.split(": ")[1].split()[0]) for line in capsys.readouterr().out.splitlines()]
+    assert len(accuracies) == 5
+    assert accuracies[0] > 0.9
+    assert min(accuracies) > 0.5

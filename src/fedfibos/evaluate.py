@@ -84,6 +84,13 @@ def correct(
     return torch.cat(hits) if hits else torch.empty(0, dtype=torch.bool)
 
 
+def accuracy(
+    model: Model, params: Params, submodel: Submodel, data: Dataset, calibration: Dataset | None = None
+) -> float:
+    """Share of a data set that a submodel classifies correctly, in [0, 1]; see :func:`correct`."""
+    return _accuracy(correct(model, params, Scoring(submodel), data, 500, calibration))
+
+
 def recalibrate(module: nn.Module, data: Dataset, batch_size: int, device: torch.device) -> None:
     """Recompute the statistics of batch normalisation on training data (HeteroFL's static batch normalisation).
 

@@ -1,0 +1,21 @@
+"""FedFIbOS on the bundled digits through the API: any ``nn.Module``, 20 clients of five capacities."""
+
+import torch
+from torch.nn import Flatten, Linear, ReLU, Sequential
+
+from fedfibos import METHODS, Client, LocalTraining, Partition, accuracy
+from fedfibos import federated_round, load, model_of, partition, run_in_turn, sample
+
+digits = load("digits")
+parts = partition(digits.train.labels, Partition("dirichlet", alpha=0.3), 20, torch.Generator().manual_seed(0))
+model = model_of(Sequential(Flatten(), Linear(64, 128), ReLU(), Linear(128, 10)))
+method, local = METHODS["fedfibos"](), LocalTraining(steps=20, batch_size=20, lr=0.1)
+fleet = {n: (0.5 ** (n % 5), digits.train.subset(parts[n])) for n in range(20)}  # capacity, data
+params = model.initial_params()
+state = method.init(params)
+for t in range(80):
+    cohort = [Client(n, fleet[n][0], t, 0, local, fleet[n][1]) for n in sample(20, 10, seed=0, t=t)]
+    state, params, report = federated_round(method, model, state, params, cohort, run_in_turn)
+for n in range(5):
+    submodel = method.extract(model, state, params, Client(n, fleet[n][0], 80, 0, local))
+    print(f"capacity {fleet[n][0]:6}: {accuracy(model, params, submodel, digits.test):.3f} of the test set")
