@@ -73,8 +73,8 @@ def entries() -> list[Entry]:
 def run_demo(out: Path, workers: int | None, console: Console) -> None:
     """Run the demo into a new folder and print its table."""
     console.print(
-        "20 clients hold the bundled digits, unequally (Dirichlet 0.3), and can afford 1, 1/2, 1/4, 1/8 or 1/16 of the\n"
-        f"parameters of an MLP. Ten of them train in each of {BASE.federation.rounds} rounds. All methods have equal "
+        "20 clients hold the bundled digits, unequally (Dirichlet 0.3), and can afford 1, 1/2, 1/4, 1/8 or 1/16 of\n"
+        f"an MLP's parameters. Ten of them train in each of {BASE.federation.rounds} rounds. All methods have equal "
         "budgets.",
         soft_wrap=True,
     )
@@ -104,10 +104,11 @@ def run_demo(out: Path, workers: int | None, console: Console) -> None:
     console.print(results_table(results))
     seconds = sum(final["seconds"] for _, final in results)
     console.print(
-        "Accuracy on test data, mean of the last 20 evaluations, one seed. global: the whole test set, on the full model,\n"
-        "on the submodels (mean over capacities) and on the smallest; local: each client's own submodel on its own test\n"
-        "split; MB: sent, both ways. FedAvg with full-size clients is the ceiling; with a model that the smallest client\n"
-        f"can hold, the floor. FedBRB is our declared interpretation. Training and evaluation took {seconds:.0f} s.",
+        "Accuracy on test data, mean of the last 20 evaluations, one seed. global: the whole test set, on the full\n"
+        "model, on the submodels (mean over capacities) and on the smallest; local: each client's own submodel on its\n"
+        "own test split; MB: sent, both ways. FedAvg with full-size clients is the ceiling; with a model that the\n"
+        "smallest client can hold, the floor. FedBRB is our declared interpretation.\n"
+        f"Training and evaluation took {seconds:.0f} s.",
         soft_wrap=True,
     )
     console.print(f"Run directories: {out}", soft_wrap=True)
