@@ -65,11 +65,15 @@ def test_a_sample_that_misleads_costs_time_not_exactness(period):
     """Every sampled score is the same, every other one is not."""
     d = 4 * select.SAMPLE + 11
     scores = torch.rand(d, generator=torch.Generator().manual_seed(0))
-    scores[:: d // select.SAMPLE * period] = 2.0
+    scores[:: 3 * period] = 2.0  # 3 is the stride
     for k in (1, d // 16, d // 2, d - 1):
         held = top_k(scores, k)
         assert int(held.sum()) == k
         assert float(scores[held].min()) >= float(scores[~held].max())
+
+
+def test_the_stride_is_prime():
+    assert [select._prime_up_to(n) for n in (0, 1, 2, 4, 10, 85, 951)] == [1, 1, 2, 3, 7, 83, 947]
 
 
 def test_large_vectors_with_ties_at_the_threshold():

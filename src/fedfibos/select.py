@@ -100,7 +100,7 @@ def _brackets(scores: Tensor, ks: Sequence[int]) -> dict[int, _Bracket]:
     d = scores.numel()
     if d <= SAMPLE:
         return {k: _Bracket(-math.inf, math.inf) for k in ks}
-    sample = scores[:: d // SAMPLE]
+    sample = scores[:: _prime_up_to(d // SAMPLE)]
     m = len(sample)
     ranks = []
     for k in ks:
@@ -112,6 +112,11 @@ def _brackets(scores: Tensor, ks: Sequence[int]) -> dict[int, _Bracket]:
     for k, (first, last) in zip(ks, ranks, strict=True):
         brackets[k] = _Bracket(ordered.get(first, -math.inf), ordered.get(last, math.inf))
     return brackets
+
+
+def _prime_up_to(limit: int) -> int:
+    """The largest prime up to ``limit`` (1 below 2): a stride in step with no shape of a tensor, as those are not."""
+    return next((n for n in range(limit, 1, -1) if all(n % i for i in range(2, math.isqrt(n) + 1))), 1)
 
 
 def _at_ranks(values: Tensor, ranks: Sequence[int]) -> dict[int, float]:
