@@ -10,8 +10,9 @@ import pytest
 
 from fedfibos.capacities import NON_UNIFORM, UNIFORM
 from fedfibos.cli import INTERRUPTED, WRONG_USAGE, main
+from fedfibos.cli.dry_run import plan
 from fedfibos.experiment import ExperimentError
-from fedfibos.simulate import Interrupted
+from fedfibos.simulate import Interrupted, build_world
 from fedfibos.spread import Spread, spread
 from fedfibos.sweep import SweepProgress, load_study, run_study
 
@@ -171,6 +172,17 @@ def test_a_run_that_cannot_be_made_is_reported_and_the_next_one_begins(study, tm
     assert json.loads((other / "final.json").read_text()) == {}
 
 
+def test_a_directory_of_another_version_fails_alone(study, tmp_path):
+    planned = load_study(study, only=["seed=1", "method=fiarse"])
+    old = tmp_path / "out" / "iid" / "fiarse" / "seed-1"
+    old.mkdir(parents=True)
+    (old / "config.toml").write_text(BASE + "every_other = 2\n")
+    (old / "final.json").write_text("{}")
+    first, second = run_study(planned, tmp_path / "out", Log(), workers=1)
+    assert (first.state, second.state) == ("failed", "done")
+    assert "unknown key 'evaluation.every_other'" in first.reason
+
+
 def test_ctrl_c_says_how_to_go_on(study, tmp_path, capsys, monkeypatch):
     def interrupted(*args, **options):
         raise Interrupted(2)
@@ -227,6 +239,23 @@ def test_the_small_grid_is_the_paper_s_grid():
     assert partitions(small) == partitions(paper)
     assert {run.experiment.model.name for run in small} == {"resnet8"}
     assert {run.experiment.local.steps for run in small} == {100}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "name", ["paper/cifar10", "paper/cifar100", "small/cifar10", "small/cifar100", "small/ag_news"]
+)
+def test_every_method_of_a_study_can_be_planned(name):
+    folder = os.environ.get("FEDFIBOS_DATA")
+    assert folder, "this test needs FEDFIBOS_DATA, the folder of the data sets"
+    runs = load_study(EXPERIMENTS / f"{name}.toml", only=["seed=0", "mix=non-uniform"]).runs
+    for run in {run.cell[-1]: run for run in runs}.values():
+        world = build_world(run.experiment, device="cpu", data_dir=Path(folder), warn=lambda text: None)
+        costs = [cost for _, cost in plan(world, run.experiment)]
+        assert [cost.capacity for cost in costs] == [1.0, 0.5, 0.25, 0.125, 0.0625]
+        for cost in costs:
+            assert cost.share < cost.capacity + 1e-4
+            assert cost.bytes_down > 0
 
 
 def partitions(runs):

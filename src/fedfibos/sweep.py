@@ -155,38 +155,36 @@ def run_study(
         Interrupted: After Ctrl-C, once the current run has written a checkpoint; the same call goes on from there.
     """
     outcomes = []
+    options = {"workers": workers, "device": device, "data_dir": data_dir}
     for run in study.runs:
-        folder = out / run.folder
-        outcome = _finished(run, folder)
-        if outcome is None:
-            on_round = progress.start(run, resumed=(folder / CONFIG).exists())
-            try:
-                final = simulate(
-                    run.experiment,
-                    folder,
-                    resume=True,
-                    workers=workers,
-                    device=device,
-                    data_dir=data_dir,
-                    on_round=on_round,
-                    on_warning=progress.warn,
-                )
-                outcome = Outcome(run, "done", final)
-            except (RecordError, NoUploadError, ValueError, OSError) as error:
-                outcome = Outcome(run, "failed", reason=" ".join(str(error).split()))
+        try:
+            outcome = _outcome(run, out / run.folder, progress, options)
+        except (RecordError, NoUploadError, ValueError, OSError) as error:
+            outcome = Outcome(run, "failed", reason=" ".join(str(error).split()))
         progress.finish(outcome)
         outcomes.append(outcome)
     return outcomes
 
 
-def _finished(run: PlannedRun, folder: Path) -> Outcome | None:
+def _outcome(run: PlannedRun, folder: Path, progress: SweepProgress, options: Mapping[str, Any]) -> Outcome:
+    """The results of a run: those that are there, or else run it, from its last checkpoint where there is one."""
+    final = _finished(run, folder)
+    if final is not None:
+        return Outcome(run, "finished", final)
+    on_round = progress.start(run, resumed=(folder / CONFIG).exists())
+    final = simulate(run.experiment, folder, resume=True, on_round=on_round, on_warning=progress.warn, **options)
+    return Outcome(run, "done", final)
+
+
+def _finished(run: PlannedRun, folder: Path) -> Mapping[str, Any] | None:
     """The results of a finished run of this very experiment, if it is there.
 
     Directories with another experiment are left to the engine, which refuses them and names the difference.
     """
     if not (folder / FINAL).exists() or load_experiment(folder) != run.experiment:
         return None
-    return Outcome(run, "finished", json.loads((folder / FINAL).read_text(encoding="utf-8")))
+    final: Mapping[str, Any] = json.loads((folder / FINAL).read_text(encoding="utf-8"))
+    return final
 
 
 @dataclass(frozen=True)
