@@ -10,10 +10,13 @@ import torch
 from local_grid import lines_of, run_template, template_app, template_config
 
 from fedfibos.cli import main
+from fedfibos.export import export_submodel, submodel_module
 from fedfibos.flower.measure import affordable, step_bytes
 from fedfibos.flower.new import FILES
 from fedfibos.payload import WireError
+from fedfibos.simulate import CheckpointStore
 from fedfibos.submodel import full
+from fedfibos.types import Client
 
 NODES = [{"client-id": n, "capacity": capacity} for n, capacity in enumerate((1.0, 0.25, 0.0625))]
 
@@ -104,6 +107,20 @@ def test_step_bytes_count_activations_and_parameters():
     few, many = (step_bytes(t, full(t.model.layout), app.test({})) for t in (task, larger))
     assert few > 16 * task.model.layout.size
     assert many > few
+
+
+def test_the_submodel_of_a_run_is_exported(tmp_path):
+    """The lines of docs/deploy.md."""
+    run_template(tmp_path / "run", NODES, **{"federation.rounds": 1})
+    app = template_app()
+    task = app.task(template_config())
+    now = CheckpointStore(tmp_path / "run").load_latest(task.model.layout, print)
+    device = Client(id=0, capacity=0.25, round=now.round, seed=task.seed, local=task.local)
+    submodel = task.method.extract(task.model, now.state, now.params, device)
+    examples = app.test({}).batch(torch.arange(8))
+    module = submodel_module(task.model, now.params, submodel)
+    done = export_submodel(module, submodel, examples, tmp_path / "small.safetensors")
+    assert done.parameters == submodel.num_held < task.model.layout.size / 3
 
 
 def test_telemetry_is_off_before_flower_is_imported():
