@@ -87,7 +87,7 @@ def jaccard_curves(problem: Problem, slug: str) -> list[Figure]:
     for number, group in enumerate(problem.groups, start=1):
         points = [point for record in group.records for point in record.points]
         capacities = [c for c in points[0].evaluation["jaccard"] if float(c) < 1.0]
-        if not any(point.evaluation["jaccard"][c] < 1.0 for point in points for c in capacities):
+        if not any(point.evaluation["jaccard"].get(c, 1.0) < 1.0 for point in points for c in capacities):
             continue
         title = f"Jaccard similarity of {group.label} with the magnitude selection: {problem.label}"
         with _drawing(title, "rounds", "Jaccard") as (canvas, axes):

@@ -173,10 +173,21 @@ def runs(content: Sorted) -> Table:
                 _each(environments, hardware),
                 _each(environments, lambda e: f"{e['torch']}, Python {e['python']}"),
                 duration(sum(line["seconds"] for line in record.rounds)),
+                str(sum(len(line["rejected"]) for line in record.rounds)),
                 digest,
             )
         )
-    headings = ("run", "seed", "rounds", "commit", "hardware", "torch", "time", "parameters (SHA-256)")
+    headings = (
+        "run",
+        "seed",
+        "rounds",
+        "commit",
+        "hardware",
+        "torch",
+        "time",
+        "rejected uploads",
+        "parameters (SHA-256)",
+    )
     note = "Seconds of rounds and evaluations, on a machine that other work may have shared."
     return Table("runs", "Runs", headings, tuple(rows), note, words=len(headings))
 
