@@ -17,9 +17,9 @@ def table(record: dict[str, Any]) -> str:
     """Bytes of a round, by method and capacity: payloads, and what crossed the connection."""
     full = next(iter(record["methods"].values()))["full_model"]
     lines = [
-        f"Bytes a client a round; the template's network ({full:,} bytes in float32), three SuperNodes on the loopback,",
-        f"Flower {record['flwr']}. *Wire* is counted on the SuperNode's socket, both ways together, with the app, queries,",
-        "polling and HTTP; recorded by `make test-flower` in `results/flower/bytes.json`.",
+        f"Bytes a client a round; the template's network ({full:,} bytes in float32), three SuperNodes on the",
+        f"loopback, Flower {record['flwr']}. *Wire* is counted on the SuperNode's socket, both ways together, with the",
+        "app, queries, polling and HTTP; recorded by `make test-flower` in `results/flower/bytes.json`.",
         "",
         "| method | capacity | down | of full | up | of full | wire |",
         "|---|---|---|---|---|---|---|",

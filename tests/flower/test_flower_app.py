@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
+import socket
 
 import pytest
 import torch
@@ -11,7 +10,9 @@ from local_grid import lines_of, run_template, template_app, template_config
 
 from fedfibos.cli import main
 from fedfibos.export import export_submodel, submodel_module
+from fedfibos.flower.launch import LaunchError, Processes, free_port
 from fedfibos.flower.measure import affordable, step_bytes
+from fedfibos.flower.meter import Meter
 from fedfibos.flower.new import FILES
 from fedfibos.payload import WireError
 from fedfibos.simulate import CheckpointStore
@@ -123,10 +124,37 @@ def test_the_submodel_of_a_run_is_exported(tmp_path):
     assert done.parameters == submodel.num_held < task.model.layout.size / 3
 
 
-def test_telemetry_is_off_before_flower_is_imported():
-    code = "import fedfibos.flower, os; from flwr.supercore import telemetry as t; print(t.FLWR_TELEMETRY_ENABLED)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert done.stdout.strip() == "0", done.stderr
+def test_processes_are_quiet_and_private(tmp_path):
+    """Telemetry and update checks are off in every process that is started, and Flower's files stay in the folder."""
+    environment = Processes(tmp_path).environment
+    assert environment["FLWR_TELEMETRY_ENABLED"] == "0"
+    assert environment["FLWR_DISABLE_UPDATE_CHECK"] == "1"
+    assert environment["RAY_USAGE_STATS_ENABLED"] == "0"
+    assert environment["FLWR_HOME"] == str(tmp_path / "home")
+
+
+def test_a_process_that_ends_early_is_one_line(tmp_path):
+    with Processes(tmp_path) as processes:
+        processes.start("short", "false")
+        with pytest.raises(LaunchError, match=r"short ended with exit code 1: it wrote nothing") as error:
+            processes.wait_for_port("short", free_port(), seconds=30)
+    assert "\n" not in str(error.value)
+
+
+def test_a_meter_counts_what_passes():
+    """An echo behind the meter: as many bytes come back as went in, and it stops with connections open."""
+    with socket.create_server(("127.0.0.1", 0)) as server, Meter(server.getsockname()[1]) as meter:
+        client = socket.create_connection(("127.0.0.1", meter.port))
+        there, _ = server.accept()
+        client.sendall(bytes(100_000))
+        got = b""
+        while len(got) < 100_000:
+            got += there.recv(65536)
+        there.sendall(bytes(300))
+        assert len(client.recv(65536)) == 300
+        assert (meter.up, meter.down) == (100_000, 300)
+    client.close()
+    there.close()
 
 
 def test_the_app_and_the_library_agree_on_initial_values():
