@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
@@ -40,6 +41,12 @@ class Checkpoint:
     round: int
     params: Params
     state: State
+
+    def to(self, device: torch.device) -> Checkpoint:
+        """The same with parameters and the state's tensors on a device; rows stay where they are kept."""
+        tensors = {name: tensor.to(device) for name, tensor in self.state.tensors.items()}
+        params = Params(self.params.layout, self.params.flat.to(device))
+        return Checkpoint(self.round, params, replace(self.state, tensors=tensors))
 
 
 class CheckpointStore:

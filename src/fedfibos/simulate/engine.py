@@ -118,6 +118,7 @@ def simulate(
             params = world.model.initial_params()
             params = Params(params.layout, params.flat.to(world.model.device))
             checkpoint = Checkpoint(0, params, replace(world.method.init(params), rows=store.empty_rows()))
+        checkpoint = checkpoint.to(world.model.device)
         directory.truncate(checkpoint.round)
         run = _Run(experiment, world, directory, store, on_round, on_warning)
         run.check_fleet(checkpoint)
