@@ -158,6 +158,22 @@ def test_unequal_budgets_are_said(runs):
     assert "no comparison at equal cost" in content(runs).problems[0].unequal_budgets()
 
 
+def test_a_ceiling_stands_beside_what_it_is_the_ceiling_of(runs):
+    fleet = replace(EXPERIMENT.federation, capacities={1.0: 1.0})
+    ceiling = replace(EXPERIMENT, method=MethodChoice("fedavg"), federation=fleet)
+    write_run(runs / "ceiling", ceiling, (0.5, 0.95))
+    report = build_report([runs])
+    assert len(report.sections) == 1
+    reference = [cell.text for cell in table(report, "results").rows[-1]]
+    assert reference[0] == "reference: FedAvg, all clients at 1"
+    assert reference[4] == "95.0 (n = 1)"
+    assert not any(cell.best for cell in table(report, "results").rows[-1])
+    assert dict(report.facts)["finished runs"] == "5"
+    assert len(table(report, "runs").rows) == 5
+    write_run(runs / "other data", replace(ceiling, data=Data("cifar100", FEW)))
+    assert len(content(runs).problems) == 2
+
+
 def test_results_are_the_records_numbers_with_the_best_marked(runs):
     results = table(build_report([runs]), "results")
     assert results.columns == ("method", "seeds", "local", "global, submodels", "global, full", "capacity 0.0625")

@@ -15,7 +15,7 @@ def report(runs: Sequence[Path], out: Path, console: Console) -> None:
     content = build_report(runs)
     written = write_report(content, out)
     problems = content.content.problems
-    groups = sum(len(problem.groups) for problem in problems)
+    groups = len(content.content.groups())
     lines = [f"{groups} results on {len(problems)} problem{'' if len(problems) == 1 else 's'}: {written[0]}"]
     if len(written) > 1:
         lines.append(f"figures (SVG, PNG) and tables (LaTeX, Markdown): {written[1].parent}")

@@ -56,11 +56,13 @@ class Problem:
         label: In words: the data and how they are dealt; the fleet.
         scale: In words: model, clients, rounds.
         groups: The methods.
+        references: FedAvg on the same data with other fleets (a ceiling, a floor); no part of the comparison.
     """
 
     label: str
     scale: str
     groups: tuple[Group, ...]
+    references: tuple[Group, ...] = ()
 
     @property
     def experiment(self) -> Experiment:
@@ -82,7 +84,7 @@ class Sorted:
     """What a report is made of.
 
     Attributes:
-        problems: Finished runs.
+        problems: Finished runs. Runs that are nothing but another problem's references have no problem of their own.
         unfinished: Runs without ``final.json``; in no table of results.
         notes: What was noticed, one line each.
     """
@@ -90,6 +92,12 @@ class Sorted:
     problems: tuple[Problem, ...]
     unfinished: tuple[Record, ...]
     notes: tuple[str, ...]
+
+    def groups(self) -> list[Group]:
+        """Every group of finished runs, once."""
+        found = [group for problem in self.problems for group in problem.groups]
+        found += [group for problem in self.problems for group in problem.references]
+        return list({group.records[0].name: group for group in found}.values())
 
 
 def sort_records(records: Sequence[Record]) -> Sorted:
@@ -113,8 +121,31 @@ def sort_records(records: Sequence[Record]) -> Sorted:
         order = list(METHODS)
         groups_.sort(key=lambda group: (order.index(group.experiment.method.name), group.label))
         built.append(Problem(label, scale_label(groups_[0].experiment), tuple(groups_)))
+    built = _with_references(built)
     built.sort(key=lambda problem: (problem.label, problem.scale))
     return Sorted(tuple(built), tuple(r for r in records if r.final is None), tuple(notes))
+
+
+def _with_references(problems: Sequence[Problem]) -> list[Problem]:
+    """FedAvg with another fleet beside the problems that differ in nothing but the fleet, and not by itself."""
+    alone = [p for p in problems if all(group.experiment.method.name == "fedavg" for group in p.groups)]
+    shown, used = [], set()
+    for problem in problems:
+        if problem in alone:
+            continue
+        same = [p for p in alone if _any_fleet(p.experiment) == _any_fleet(problem.experiment)]
+        references = [
+            replace(group, label=f"{group.label}, {fleet_label(group.experiment)}") for p in same for group in p.groups
+        ]
+        used |= {id(p) for p in same}
+        shown.append(replace(problem, references=tuple(references)))
+    return [*shown, *(p for p in alone if id(p) not in used)]
+
+
+def _any_fleet(experiment: Experiment) -> str:
+    """What problems have in common that differ by their fleet."""
+    federation = replace(experiment.federation, capacities={1.0: 1.0})
+    return to_toml(replace(_problem(experiment), federation=federation))
 
 
 def problem_label(experiment: Experiment) -> str:
@@ -140,6 +171,8 @@ def fleet_label(experiment: Experiment) -> str:
     for name, table in TABLES.items():
         if capacities == dict(table):
             return name
+    if len(capacities) == 1:
+        return f"all clients at {next(iter(capacities)):g}"
     return ", ".join(f"{100 * share:g} % at {capacity:g}" for capacity, share in capacities.items())
 
 

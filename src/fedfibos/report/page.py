@@ -150,15 +150,16 @@ def _slug(problem: Problem, taken: Sequence[str]) -> str:
 
 def _facts(content: Sorted) -> tuple[tuple[str, str], ...]:
     """What the head of the page says of the runs."""
-    records = [record for problem in content.problems for group in problem.groups for record in group.records]
+    records = [record for group in content.groups() for record in group.records]
     environments = [e for record in records for e in (record.environment, *record.environment.get("resumed", []))]
     seeds = sorted({record.experiment.seed for record in records})
-    counts = sorted({len(group.records) for problem in content.problems for group in problem.groups})
-    each = f"{counts[0]} to {counts[-1]}" if len(counts) > 1 else "".join(map(str, counts))
+    counts = sorted({len(group.records) for group in content.groups()})
+    each = f"{counts[0]} to {counts[-1]} runs" if len(counts) > 1 else "".join(f"{n} runs" for n in counts)
+    each = "1 run" if counts == [1] else each
     return (
         ("finished runs", str(len(records))),
         ("unfinished runs", f"{len(content.unfinished)}, in no table of results"),
-        ("seeds", f"{', '.join(map(str, seeds))} ({each} runs behind each number)"),
+        ("seeds", f"{', '.join(map(str, seeds))} ({each} behind each number)"),
         ("commits", ", ".join(sorted({tables.commit(e) for e in environments}))),
         ("hardware", "; ".join(sorted({tables.hardware(e) for e in environments}))),
         ("torch", ", ".join(sorted({e["torch"] for e in environments}))),

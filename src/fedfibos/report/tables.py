@@ -47,12 +47,17 @@ def results(problem: Problem, slug: str) -> Table:
     smallest = min(problem.experiment.federation.capacities)
     paths = {**ACCURACIES, f"capacity {smallest:g}": ("global_accuracy", "submodels", str(smallest))}
     columns = best_of([[group.over_seeds(*path, "last") for group in groups] for path in paths.values()])
+    rows = [row(g.label, str(len(g.records)), *cells) for g, *cells in zip(groups, *columns, strict=True)]
+    for group in problem.references:
+        accuracies = [percent(group.over_seeds(*path, "last")) for path in paths.values()]
+        rows.append(row(f"reference: {group.label}", str(len(group.records)), *accuracies))
     return Table(
         f"results-{slug}",
         f"Accuracy in %, last evaluation: {problem.label}",
         ("method", "seeds", *paths),
-        tuple(row(g.label, str(len(g.records)), *cells) for g, *cells in zip(groups, *columns, strict=True)),
-        f"{problem.scale}. Mean ± sd over seeds. Bold: the best mean of its column, whatever its spread.",
+        tuple(rows),
+        f"{problem.scale}. Mean ± sd over seeds. Bold: the best mean of its column, whatever its spread."
+        + (" References have other fleets: a ceiling or a floor, not rivals." if problem.references else ""),
     )
 
 
@@ -158,7 +163,7 @@ def bytes_to_accuracy(record: Record, target: float) -> int | None:
 
 def runs(content: Sorted) -> Table:
     """Every run: seed, commit, hardware, time, digest of the parameters."""
-    records = [record for problem in content.problems for group in problem.groups for record in group.records]
+    records = [record for group in content.groups() for record in group.records]
     rows = []
     for record in [*records, *content.unfinished]:
         environments = [record.environment, *record.environment.get("resumed", [])]
