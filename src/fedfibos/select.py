@@ -30,12 +30,13 @@ BLOCK = 1 << 17
 """Scores per block on a CPU: half a megabyte, within the second-level cache."""
 
 
-def top_k(scores: Tensor, k: int) -> Tensor:
+def top_k(scores: Tensor, k: int, out: Tensor | None = None) -> Tensor:
     """Exactly the k largest scores; of equal scores at the boundary, the lowest positions.
 
     Args:
         scores: float32, shape ``(d,)``, no NaN.
         k: ``0 <= k <= d``.
+        out: Where to put the result, if given.
 
     Returns:
         bool, shape ``(d,)``, with exactly k True.
@@ -43,7 +44,7 @@ def top_k(scores: Tensor, k: int) -> Tensor:
     Raises:
         ValueError: k out of range, or a score that is NaN.
     """
-    return top_k_many(scores, [k])[0]
+    return _select(scores, {k: torch.empty_like(scores, dtype=torch.bool) if out is None else out})[k]
 
 
 def top_k_many(scores: Tensor, ks: Sequence[int]) -> list[Tensor]:
@@ -56,22 +57,29 @@ def top_k_many(scores: Tensor, ks: Sequence[int]) -> list[Tensor]:
     Returns:
         One mask for each k, in order.
     """
+    masks = _select(scores, {k: torch.empty_like(scores, dtype=torch.bool) for k in ks})
+    return [masks[k] for k in ks]
+
+
+def _select(scores: Tensor, masks: dict[int, Tensor]) -> dict[int, Tensor]:
+    """Fill the mask of every k, and return them."""
     d = scores.numel()
-    for k in ks:
+    for k, mask in masks.items():
         if not 0 <= k <= d:
             raise ValueError(f"k must be in [0, {d}], got {k}")
+        if k in (0, d):
+            mask.fill_(k == d)
     scores = scores.detach().contiguous()
     if d > 0 and bool(torch.isnan(torch.aminmax(scores)[0])):  # the least of scores with a NaN is NaN
         raise ValueError(f"scores must not be NaN, got {int(torch.isnan(scores).sum())} of {d}")
-    wanted = {k: torch.empty(d, dtype=torch.bool, device=scores.device) for k in ks if 0 < k < d}
-    brackets = _brackets(scores, list(wanted))
-    _one_pass(scores, [(bracket, wanted[k]) for k, bracket in brackets.items()])
+    brackets = _brackets(scores, [k for k in masks if 0 < k < d])
+    _one_pass(scores, [(bracket, masks[k]) for k, bracket in brackets.items()])
     for k, bracket in brackets.items():
         if not bracket.above < k <= bracket.above + bracket.num_inside:
             bracket = _certain_bracket(scores, k)
-            _one_pass(scores, [(bracket, wanted[k])])
-        _take_best(wanted[k], bracket, k - bracket.above)
-    return [wanted[k] if k in wanted else torch.full((d,), k == d, device=scores.device) for k in ks]
+            _one_pass(scores, [(bracket, masks[k])])
+        _take_best(masks[k], bracket, k - bracket.above)
+    return masks
 
 
 @dataclass

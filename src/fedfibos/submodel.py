@@ -148,13 +148,13 @@ def mask_from_scores(scores: Tensor, capacity: float, layout: Layout, scope: str
     k = budget(capacity, layout.num_maskable)
     if k == layout.num_maskable:
         return full(layout)
-    if scope == "global":
-        always = torch.ones(layout.size - layout.num_maskable, dtype=torch.bool, device=scores.device)
-        return Mask(torch.cat([top_k(scores, k), always]), k + len(always))
     held = torch.ones(layout.size, dtype=torch.bool, device=scores.device)
+    if scope == "global":
+        top_k(scores, k, out=held[: layout.num_maskable])
+        return Mask(held, k + layout.size - layout.num_maskable)
     if scope == "layer":
         for (_, start, stop), count in zip(layout.maskable(), layer_budgets(capacity, layout), strict=True):
-            held[start:stop] = top_k(scores[start:stop], count)
+            top_k(scores[start:stop], count, out=held[start:stop])
     else:
         raise ValueError(f"scope must be 'global' or 'layer', got {scope!r}")
     return Mask(held, int(held.count_nonzero()))
