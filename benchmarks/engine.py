@@ -1,0 +1,102 @@
+"""One worker of the engine against a bare PyTorch loop that makes the same SGD steps and nothing federated."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from statistics import median
+from typing import Any
+
+from workloads import CAPACITIES, LR, Workload, bare_round, stopwatch
+
+from fedfibos.data.images import TensorData
+from fedfibos.local import LocalTraining
+from fedfibos.methods.fedavg import FedAvg
+from fedfibos.methods.fedfibos import FedFIbOS
+from fedfibos.model import model_of
+from fedfibos.round import federated_round
+from fedfibos.simulate.workers import InProcess, Setting, WorkerPool
+from fedfibos.types import Client, Method
+
+METHODS: dict[str, Method] = {"fedavg": FedAvg(), "fedfibos": FedFIbOS()}
+
+
+def engine_rounds(
+    workload: Workload, method: Method, *, precision: str = "float32", workers: int = 1
+) -> tuple[Callable[[], None], Callable[[], None]]:
+    """``(run the next round, close)`` of the engine on a workload."""
+    model = model_of(workload.module())
+    data = [TensorData(*workload.data(n)) for n in range(workload.clients)]
+    setting = Setting(method, model, data.__getitem__, data[0], None, 100)
+    engine = InProcess(setting) if workers == 1 else WorkerPool(setting, workers)
+    local = LocalTraining(epochs=1, batch_size=workload.batch, lr=LR, precision=precision)
+    params = model.initial_params()
+    state, t = method.init(params), 0
+
+    def run() -> None:
+        nonlocal state, params, t
+        cohort = [Client(n, CAPACITIES[n % 5], t, 0, local) for n in range(workload.clients)]
+        state, params, _ = federated_round(method, model, state, params, cohort, engine.train)
+        t += 1
+
+    return run, engine.close
+
+
+def bare_rounds(workload: Workload) -> Callable[[], None]:
+    """Run the next round of the bare loop."""
+    module = workload.module()
+    start = [p.detach().clone() for p in module.parameters()]
+    data = [workload.data(n) for n in range(workload.clients)]
+    return lambda: bare_round(workload, module, start, data) and None
+
+
+def in_turn(sides: dict[str, Callable[[], None]], repeats: int) -> dict[str, list[dict[str, float]]]:
+    """Time the sides one after another, ``repeats`` times over; the first turn only warms up."""
+    times: dict[str, list[dict[str, float]]] = {name: [] for name in sides}
+    for turn in range(repeats + 1):
+        for name, run in sides.items():
+            watch = stopwatch()
+            run()
+            if turn > 0:
+                times[name].append(watch())
+    return times
+
+
+def summary(times: dict[str, list[dict[str, float]]], base: str) -> dict[str, Any]:
+    """Median, least and most seconds of every side, and its ratios to ``base`` turn by turn: median, least, most."""
+    rows: dict[str, Any] = {}
+    for name, samples in times.items():
+        rows[name] = {}
+        for kind in samples[0]:
+            seconds = [sample[kind] for sample in samples]
+            ratios = [s / b[kind] for s, b in zip(seconds, times[base], strict=True)]
+            rows[name][kind] = {"seconds": _spread(seconds), "ratio": _spread(ratios)}
+    return rows
+
+
+def _spread(values: list[float]) -> list[float]:
+    return [float(f"{value:.4g}") for value in (median(values), min(values), max(values))]
+
+
+def engine_against_bare(workload: Workload, repeats: int) -> dict[str, Any]:
+    """One worker against the bare loop."""
+    sides = {"bare": bare_rounds(workload)}
+    for name, method in METHODS.items():
+        sides[name], _ = engine_rounds(workload, method)
+    return summary(in_turn(sides, repeats), "bare")
+
+
+def precisions(workload: Workload, repeats: int) -> dict[str, Any]:
+    """bfloat16 autocast against float32."""
+    sides = {p: engine_rounds(workload, METHODS["fedavg"], precision=p)[0] for p in ("float32", "bfloat16")}
+    return summary(in_turn(sides, repeats), "float32")
+
+
+def workers(workload: Workload, repeats: int) -> dict[str, Any]:
+    """Two workers against one; only the wall clock counts, as the workers are other processes."""
+    one, _ = engine_rounds(workload, METHODS["fedfibos"])
+    two, close = engine_rounds(workload, METHODS["fedfibos"], workers=2)
+    try:
+        times = in_turn({"one": one, "two": two}, repeats)
+    finally:
+        close()
+    return summary({side: [{"wall": s["wall"]} for s in samples] for side, samples in times.items()}, "one")

@@ -1,0 +1,167 @@
+"""Write docs/performance.md from results/bench: ``python benchmarks/performance.py``."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parent.parent
+RESULTS, PAGE = ROOT / "results" / "bench", ROOT / "docs" / "performance.md"
+
+WORKLOADS = {
+    "tiny_mlp": "MLP 20-64-4, 10 clients × 7 steps of 32",
+    "cnn": "CNN, 10⁵ parameters, 5 clients × 7 steps of 32",
+    "resnet8": "ResNet-8, 5 clients × 7 steps of 32",
+    "resnet18": "ResNet-18, 11.2 M, 2 clients × 3 steps of 20",
+    "mlp_11m": "MLP, 11.0 M, 5 clients × 20 steps of 32",
+    "mlp_11m_1_step": "the same, 1 step a client",
+}
+SIDES = {"fedavg": "FedAvg", "fedfibos": "FedFIbOS, selection included"}
+
+
+def load(piece: str) -> dict[str, Any] | None:
+    """A piece's results, or None where it was not run."""
+    path = RESULTS / f"{piece}.json"
+    content: dict[str, Any] | None = json.loads(path.read_text()) if path.is_file() else None
+    return content
+
+
+def table(head: list[str], rows: list[list[str]]) -> str:
+    """A Markdown table."""
+    lines = [head, ["---", *["---:"] * (len(head) - 1)], *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def spread(values: list[float], digits: int = 3) -> str:
+    """Median (least to most)."""
+    middle, least, most = (f"{value:.{digits}g}" for value in values)
+    return f"{middle} ({least} to {most})"
+
+
+def made(content: dict[str, Any]) -> str:
+    """How a piece was measured, in one line."""
+    of = content["made"]
+    return (
+        f"`{' '.join(of['command'])}`: {content['repeats']} turns; torch {of['torch']}, numpy {of['numpy']}, "
+        f"{of['cores']} cores of {of['cpu']}, load average {content['load']:.1f}, commit {(of['commit'] or '?')[:12]}"
+        f"{' with local changes' if (of['commit'] or '').endswith('-dirty') else ''}."
+    )
+
+
+def ratios(content: dict[str, Any], sides: dict[str, str], base: str) -> str:
+    """One row for each workload and side: ratio of processor time and of wall time to the base, and its seconds."""
+    rows = []
+    for workload, result in content["rows"].items():
+        if "skipped" in result:
+            rows.append([WORKLOADS.get(workload, workload), result["skipped"], "", "", ""])
+            continue
+        for side, label in sides.items():
+            cpu = spread(result[side]["cpu"]["ratio"]) if "cpu" in result[side] else "–"
+            wall = spread(result[side]["wall"]["ratio"])
+            rows.append(
+                [WORKLOADS.get(workload, workload), label, cpu, wall, f"{result[base]['wall']['seconds'][0]:.3g}"]
+            )
+    return table(["workload", "side", "processor time", "wall time", f"{base}, s a round"], rows)
+
+
+def selection(content: dict[str, Any]) -> str:
+    """Selection over 11.2 million scores."""
+    rows = []
+    for task, sides in content["rows"]["11.2M scores"].items():
+        for side, kinds in sides.items():
+            cpu = kinds["cpu"]
+            rows.append([task, side, f"{1000 * cpu['seconds'][0]:.3g}", spread(cpu["ratio"])])
+    return table(["share or task", "side", "ms of processor time", "ratio"], rows)
+
+
+def population(content: dict[str, Any]) -> str:
+    """Rounds of 1,000 clients out of more and more."""
+    rows = [
+        [f"{int(n):,}", spread(row["cpu"]["seconds"]), spread(row["wall"]["seconds"]), f"{row['grown_mib']:.0f}"]
+        for n, row in content["rows"].items()
+    ]
+    return table(["registered", "processor s a round", "wall s a round", "MiB over the start"], rows)
+
+
+def homes(content: dict[str, Any]) -> str:
+    """Peak memory of keeping scores."""
+    rows = [
+        [home, f"{row['clients']}", f"{row['peak_gib']:.2f}", f"{row['disk_gb']:.1f}"]
+        for home, row in content["rows"].items()
+    ]
+    return table(["home", "clients", "peak resident GiB", "disk GB"], rows)
+
+
+SECTIONS: list[tuple[str, str, str, Any]] = [
+    (
+        "engine",
+        "One worker against a bare loop",
+        "The bare loop is the floor: one module, `torch.optim.SGD`, the same batches; no masks, no averaging, nothing "
+        "copied but a client's start values. Both sides keep freed memory, as the command line does. Clients have the "
+        "capacities 1, 1/2, 1/4, 1/8, 1/16 in turn; the bare loop trains the whole model for all.",
+        lambda c: ratios(c, SIDES, "bare"),
+    ),
+    (
+        "engine_default_allocator",
+        "The same with the C library's default allocator",
+        "A program that uses the library without `fedfibos.allocator.keep_freed_memory()`. Compare the seconds of the "
+        "bare loop with those above for what keeping memory gains.",
+        lambda c: ratios(c, SIDES, "bare"),
+    ),
+    ("pfl", "pfl-research 0.6 against the bare loop", "FedAvg.", lambda c: ratios(c, {"pfl": "pfl"}, "bare")),
+    (
+        "flower",
+        "Flower's Ray simulation against the bare loop",
+        "FedAvg, one actor, after two rounds that start the actors.",
+        lambda c: ratios(c, {"flower": "Flower with Ray"}, "bare"),
+    ),
+    ("workers", "Two workers against one", "FedFIbOS; below 1 is faster.", lambda c: ratios(c, {"two": "two"}, "one")),
+    (
+        "precision",
+        "bfloat16 against float32",
+        '`local.precision = "bfloat16"`: autocast, float32 weights, sums and optimiser; below 1 is faster.',
+        lambda c: ratios(c, {"bfloat16": "bfloat16"}, "float32"),
+    ),
+    (
+        "selection",
+        "Selection of 11.2 million scores",
+        "Exactly k, ties by position. Several capacities share one pass over the scores.",
+        selection,
+    ),
+    (
+        "population",
+        "1,000 clients a round out of more and more",
+        "Tiny MLP, FedFIbOS, one local step. What is kept of the fleet is one integer a client.",
+        population,
+    ),
+    (
+        "homes",
+        "Per-client scores of 124.6 million parameters",
+        "Peak resident memory of the process by the operating system's account (`ru_maxrss`): parameters, prior, one "
+        "statistic at a time; every client selected for and updated. It does not grow with the number of clients; "
+        "the disk does: 4 bytes a score (200 clients: 100 GB), as float32 keeps every home equal to the bit. "
+        "`client` is the server that is sent a bitmap by each client and keeps no score.",
+        homes,
+    ),
+]
+
+
+def page() -> str:
+    """The whole page."""
+    parts = [
+        "# Performance",
+        "Generated by `python benchmarks/performance.py` from `results/bench`; measure again with "
+        "`python benchmarks/bench.py [piece ...]`. Sides run in turn in one process with one torch thread; a ratio is "
+        "taken turn by turn, and shown as median (least to most). Processor time is what other load on the machine "
+        "moves least; wall time on a loaded machine only counts as a ratio.",
+    ]
+    for piece, title, text, draw in SECTIONS:
+        if (content := load(piece)) is not None:
+            parts += [f"## {title}", text, draw(content), made(content)]
+    return "\n\n".join(parts) + "\n"
+
+
+if __name__ == "__main__":
+    PAGE.parent.mkdir(exist_ok=True)
+    PAGE.write_text(page(), encoding="utf-8")

@@ -1,0 +1,75 @@
+"""The benchmarks: their sides do the same work, their numbers are what they say, and the page shows the results."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from fedfibos.data.images import TensorData
+from fedfibos.local import LocalTraining, local_training
+from fedfibos.model import model_of
+from fedfibos.submodel import full
+from fedfibos.types import Client
+
+ROOT = Path(__file__).parent.parent
+
+
+@pytest.fixture
+def benchmarks(monkeypatch):
+    """Import a module of the benchmarks folder."""
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    before = set(sys.modules)
+    yield importlib.import_module
+    for name in set(sys.modules) - before:  # their plain names must not shadow anything later
+        if getattr(sys.modules[name], "__file__", None) and "benchmarks" in str(sys.modules[name].__file__):
+            del sys.modules[name]
+
+
+def test_bare_loop_and_engine_make_the_same_steps(benchmarks):
+    workloads = benchmarks("workloads")
+    workload = dataclasses.replace(workloads.WORKLOADS["tiny_mlp"], examples=64, batch=64)  # order within a batch: free
+    module, data = workload.module(), workload.data(0)
+    start = [p.detach().clone() for p in module.parameters()]
+    loss = workloads.bare_round(workload, module, start, [data])
+    model = model_of(workload.module())
+    local = LocalTraining(epochs=1, batch_size=64, lr=workloads.LR)
+    params = model.initial_params()
+    upload = local_training(model, params, full(model.layout), Client(0, 1.0, 0, 0, local, TensorData(*data)))
+    named = dict(module.named_parameters())
+    trained = torch.cat([named[name].detach().reshape(-1) for name in model.layout.names])
+    torch.testing.assert_close(params.flat - upload.delta, trained, rtol=1e-5, atol=1e-6)
+    assert upload.loss == pytest.approx(loss, rel=1e-5)
+
+
+def test_every_model_has_the_size_that_is_said(benchmarks):
+    workloads = benchmarks("workloads")
+    sizes = {name: sum(p.numel() for p in w.module().parameters()) for name, w in workloads.WORKLOADS.items()}
+    assert sizes["tiny_mlp"] == 1604
+    assert sizes["resnet18"] == 11_173_962
+    assert 10.9e6 < sizes["mlp_11m"] < 11.1e6
+
+
+def test_summary_of_turns(benchmarks):
+    engine = benchmarks("engine")
+    times = {"bare": [{"cpu": 1.0}, {"cpu": 2.0}, {"cpu": 4.0}], "ours": [{"cpu": 1.1}, {"cpu": 2.0}, {"cpu": 6.0}]}
+    rows = engine.summary(times, "bare")
+    assert rows["bare"]["cpu"] == {"seconds": [2.0, 1.0, 4.0], "ratio": [1.0, 1.0, 1.0]}
+    assert rows["ours"]["cpu"] == {"seconds": [2.0, 1.1, 6.0], "ratio": [1.1, 1.0, 1.5]}
+
+
+def test_the_engine_piece_runs(benchmarks):
+    workloads, engine = benchmarks("workloads"), benchmarks("engine")
+    rows = engine.engine_against_bare(dataclasses.replace(workloads.WORKLOADS["tiny_mlp"], clients=3), 2)
+    assert rows.keys() == {"bare", "fedavg", "fedfibos"}
+    assert all(row["wall"]["seconds"][0] > 0 for row in rows.values())
+
+
+def test_the_page_is_the_results(benchmarks):
+    """docs/performance.md is what benchmarks/performance.py writes from results/bench."""
+    performance = benchmarks("performance")
+    assert performance.PAGE.read_text(encoding="utf-8") == performance.page()
