@@ -29,9 +29,11 @@ from fedfibos.wire import (
     WireError,
     decode_download,
     decode_mask,
+    decode_score,
     decode_upload,
     encode_download,
     encode_mask,
+    encode_score,
     encode_upload,
     token_of,
 )
@@ -124,6 +126,14 @@ def test_mask_round_trip(capacity):
     assert (mask.held is None and got.held is None) or torch.equal(got.held, mask.held)
 
 
+def test_score_round_trip():
+    score = torch.rand(D, generator=torch.Generator().manual_seed(3))
+    assert torch.equal(decode_score(encode_score(7, 3, score, LAYOUT), 7, 3, LAYOUT), score)
+    score[5] = torch.nan
+    with pytest.raises(WireError, match="a score must be finite"):
+        decode_score(encode_score(7, 3, score, LAYOUT), 7, 3, LAYOUT)
+
+
 def test_a_mask_beyond_its_capacity_is_refused():
     payload = encode_mask(7, 3, submodel_of("mask", 0.5), LAYOUT)
     with pytest.raises(WireError, match=f"must hold 1 to {budget(0.25, D)} coordinates, got {budget(0.5, D)}"):
@@ -182,12 +192,15 @@ PAYLOADS = {
         for kind in KINDS
     },
     "mask": encode_mask(7, 3, submodel_of("mask", 0.125), LAYOUT),
+    "score": encode_score(7, 3, torch.rand(D, generator=torch.Generator().manual_seed(3)), LAYOUT),
 }
 
 
 def decode(name, payload):
     if name == "mask":
         return decode_mask(payload, 7, 3, budget(0.125, D), LAYOUT)
+    if name == "score":
+        return decode_score(payload, 7, 3, LAYOUT)
     if name.startswith("download"):
         return decode_download(payload, MODEL)
     return decode_upload(payload, 7, 3, bytes(16), submodel_of(name.removeprefix("upload ")), LAYOUT)
@@ -237,6 +250,9 @@ def test_payloads_mutated_by_one_who_can_seal_them_never_crash(name, data):
         assert got.delta.shape == upload_of(submodel_of(name.removeprefix("upload "))).delta.shape
         assert math.isfinite(got.loss)
         assert got.statistic is None or got.statistic.shape == (D,)
+    elif isinstance(got, torch.Tensor):
+        assert got.shape == (D,)
+        assert bool(torch.isfinite(got).all())
     elif isinstance(got, Mask):
         assert 1 <= got.num_held <= budget(0.125, D) + LAYOUT.size - D
     else:
@@ -270,6 +286,7 @@ def test_another_model_is_named(name):
     read = {
         "mask": lambda: decode_mask(PAYLOADS[name], 7, 3, D, other.layout),
         "download": lambda: decode_download(PAYLOADS[name], other),
+        "score": lambda: decode_score(PAYLOADS[name], 7, 3, other.layout),
         "upload": lambda: decode_upload(PAYLOADS[name], 7, 3, bytes(16), full(other.layout), other.layout),
     }[name.split()[0]]
     with pytest.raises(WireError, match="different models"):

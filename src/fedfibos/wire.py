@@ -37,9 +37,11 @@ __all__ = [
     "WireError",
     "decode_download",
     "decode_mask",
+    "decode_score",
     "decode_upload",
     "encode_download",
     "encode_mask",
+    "encode_score",
     "encode_upload",
     "token_of",
 ]
@@ -53,7 +55,7 @@ LARGEST = float(np.finfo(np.float32).max)
 
 
 class _Kind(IntEnum):
-    DOWNLOAD, UPLOAD, MASK = 1, 2, 3
+    DOWNLOAD, UPLOAD, MASK, SCORE = 1, 2, 3, 4
 
 
 class _Shape(IntEnum):
@@ -227,6 +229,25 @@ def decode_mask(payload: bytes, client: int, t: int, most: int, layout: Layout) 
     if not 1 <= count <= most:
         raise WireError(f"the mask of client {client} must hold 1 to {most} coordinates, got {count}")
     return full(layout) if count == layout.num_maskable else mask
+
+
+def encode_score(client: int, t: int, score: Tensor, layout: Layout) -> bytes:
+    """A shared score, for a client that blends it with its own; float32, shape ``(d,)``."""
+    return _sealed([_header(_Kind.SCORE, client, t, layout), _float32(score.detach().cpu())])
+
+
+def decode_score(payload: bytes, client: int, t: int, layout: Layout) -> Tensor:
+    """Inverse of :func:`encode_score`.
+
+    Raises:
+        WireError: Not a sound score.
+    """
+    reader, *_ = _opened(payload, _Kind.SCORE, layout, 4 * layout.num_maskable, client, t)
+    score = reader.floats(layout.num_maskable)
+    reader.end()
+    if not bool(torch.isfinite(score).all()):
+        raise WireError("a score must be finite")
+    return score
 
 
 def token_of(payload: bytes) -> bytes:

@@ -124,6 +124,17 @@ def test_the_submodel_of_a_run_is_exported(tmp_path):
     assert done.parameters == submodel.num_held < task.model.layout.size / 3
 
 
+def test_an_interrupted_demo_says_so(monkeypatch, capsys):
+    def interrupted(folder):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("fedfibos.flower.demo.fleet", interrupted)
+    assert main(["flower", "demo"]) == 130
+    assert capsys.readouterr().err == "fedfibos: interrupted\n"
+    assert main(["flower", "demo", "--method", "fedfibus"]) == 1
+    assert "did you mean 'fedfibos'" in capsys.readouterr().err
+
+
 def test_processes_are_quiet_and_private(tmp_path):
     """Telemetry and update checks are off in every process that is started, and Flower's files stay in the folder."""
     environment = Processes(tmp_path).environment

@@ -232,11 +232,11 @@ def test_two_nodes_of_one_client_are_one_client(tmp_path, caplog):
     assert final["params_sha256"] == Deployment(everyone(tmp_path)).run(tmp_path / "one")["params_sha256"]
 
 
-@pytest.mark.parametrize("scores", ["server", "client"])
+@pytest.mark.parametrize(("scores", "sharing"), [("server", "client"), ("client", "client"), ("client", "blend")])
 @pytest.mark.parametrize("lost", [1, 2])
-def test_a_server_that_stops_goes_on_to_the_same_parameters(tmp_path, scores, lost):
+def test_a_server_that_stops_goes_on_to_the_same_parameters(tmp_path, scores, sharing, lost):
     """The run is cut after round 3, and so are ``lost`` rounds of checkpoints."""
-    settings = ("method.sharing=client", "federation.rounds=5", "federation.cohort=4")
+    settings = (f"method.sharing={sharing}", "federation.rounds=5", "federation.cohort=4")
     experiment = everyone(tmp_path, *settings)
     state = {"state_dir": tmp_path / "devices"} if scores == "client" else {}
     whole = Deployment(experiment, **(state and {"state_dir": tmp_path / "others"}), scores=scores).run(

@@ -68,6 +68,8 @@ def demo(
         show_traffic(outcome, console)
     except (LaunchError, ValueError, OSError) as error:
         raise click.ClickException(str(error)) from error
+    except KeyboardInterrupt:  # everything has been stopped
+        raise click.Abort from None
     if keep is not None:
         console.print(f"app, logs and run directory: {keep}", markup=False, soft_wrap=True)
 

@@ -14,12 +14,12 @@ from flwr.clientapp import ClientApp
 from fedfibos.flower.measure import affordable
 from fedfibos.flower.messages import declaration, payload_in, payload_record, question_in, refusal
 from fedfibos.flower.scores import HeldScore
-from fedfibos.flower.task import Settings, Task
+from fedfibos.flower.task import Settings, Task, shares_a_score
 from fedfibos.local import LocalTrainingError
 from fedfibos.payload import WireError
 from fedfibos.types import Client, Dataset
 from fedfibos.validation import WANTED
-from fedfibos.wire import decode_download, encode_mask, encode_upload
+from fedfibos.wire import decode_download, decode_score, encode_mask, encode_upload
 
 MakeTask = Callable[[Settings], Task]
 """Flower's run configuration -> the task; called on the server and on every client."""
@@ -101,7 +101,10 @@ def _train(task: Task, data: MakeData, message: Message, context: Context) -> Re
 def _select(task: Task, message: Message, context: Context) -> RecordDict:
     t, counted, capacity = question_in(message)
     client = _client(task, client_id(context), capacity, t)
-    mask = _held_score(task, context).mask(client, counted)
+    shared = None
+    if shares_a_score(task.method):
+        shared = decode_score(payload_in(message), client.id, t, task.model.layout)
+    mask = _held_score(task, context).mask(client, counted, shared)
     return payload_record(encode_mask(client.id, t, mask, task.model.layout))
 
 

@@ -84,9 +84,18 @@ def member_in(message: Message, node: int) -> Member:
     return Member(client, capacity, examples, node)
 
 
-def question(t: int, counted: int, capacity: float) -> RecordDict:
-    """Ask a client for its mask of round t; ``counted`` is the round of its last upload that counted, or -1."""
-    return RecordDict({QUESTION: ConfigRecord({"round": t, "counted": counted, "capacity": capacity})})
+def question(t: int, counted: int, capacity: float, score: bytes | None = None) -> RecordDict:
+    """Ask a client for its mask of round t.
+
+    Args:
+        t: Round counter.
+        counted: Round of its last upload that counted, or -1.
+        capacity: As the server has noted it.
+        score: Payload of a shared score that it blends with its own.
+    """
+    content = RecordDict() if score is None else payload_record(score)
+    content[QUESTION] = ConfigRecord({"round": t, "counted": counted, "capacity": capacity})
+    return content
 
 
 def question_in(message: Message) -> tuple[int, int, float]:

@@ -16,7 +16,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from fedfibos.flower.task import Task
+from fedfibos.flower.task import Task, shares_a_score
 from fedfibos.payload import WireError
 from fedfibos.submodel import Mask
 from fedfibos.types import Client, MemoryRows, State, Upload
@@ -41,12 +41,13 @@ class HeldScore:
     path: Path
     task: Task
 
-    def mask(self, client: Client, counted: int) -> Mask:
+    def mask(self, client: Client, counted: int, shared: Tensor | None = None) -> Mask:
         """The mask of a round.
 
         Args:
             client: The client in that round.
             counted: Round of its last upload that the server counted; -1: none.
+            shared: The shared score that the server holds, shape ``(d,)``, where the two are blended.
 
         Raises:
             WireError: The file does not hold the score that belongs to that round.
@@ -61,22 +62,24 @@ class HeldScore:
         self._write(rows)
         task = self.task
         params = task.model.initial_params()
-        submodel = task.method.extract(task.model, self._state(client, rows), params, client)
+        submodel = task.method.extract(task.model, self._state(client, rows, shared), params, client)
         assert isinstance(submodel, Mask)
         return submodel
 
     def observe(self, client: Client, upload: Upload) -> Upload:
-        """Note what the training showed, and take it out of the upload."""
+        """Note what the training showed, and take it out of the upload unless a shared score needs it too."""
         rows = self._read()
         state = self.task.method.update(self._state(client, rows), client, upload)
         row = state.rows.get(client.id)
         if row is not None:
             self._write({**rows, client.round: row})
-        return replace(upload, statistic=None, observed="held")
+        return upload if shares_a_score(self.task.method) else replace(upload, statistic=None, observed="held")
 
-    def _state(self, client: Client, rows: Rounds) -> State:
-        """The server's state as far as this client knows it: the prior, and its own row."""
+    def _state(self, client: Client, rows: Rounds, shared: Tensor | None = None) -> State:
+        """The server's state as far as this client knows it: the prior, its own row, a shared score if there is one."""
         state = self.task.method.init(self.task.model.initial_params())
+        if shared is not None:
+            state = state.with_tensors(score=shared)
         return state if not rows else replace(state, rows=MemoryRows({client.id: rows[max(rows)]}))
 
     def _read(self) -> Rounds:

@@ -13,13 +13,13 @@ from flwr.serverapp.strategy import Strategy
 
 from fedfibos.flower.messages import Member, payload_in, payload_record, question
 from fedfibos.flower.roster import Enrolment, Roster
-from fedfibos.flower.task import Task
+from fedfibos.flower.task import Task, shares_a_score
 from fedfibos.params import Layout, Params
 from fedfibos.payload import WireError
 from fedfibos.round import Job, NoUploadError, RoundReport, merge, sample, submodels
 from fedfibos.submodel import Submodel, budget
-from fedfibos.types import Client, State, Upload
-from fedfibos.wire import decode_mask, decode_upload, encode_download, token_of
+from fedfibos.types import Client, MemoryRows, State, Upload
+from fedfibos.wire import decode_mask, decode_upload, encode_download, encode_score, token_of
 
 SELECT = f"{MessageType.QUERY}.select"
 LOG = logging.getLogger("flwr")
@@ -149,6 +149,8 @@ class SubmodelStrategy(Strategy):
                 f"round {self.t + 1}: {self.task.federation.min_participants} usable uploads are wanted, "
                 f"got {len(usable)}: " + "; ".join(report.rejected.values())
             )
+        if self.task.federation.scores == "client":
+            state = replace(state, rows=MemoryRows())  # an estimate that came along for a shared score is not kept
         self.counted |= dict.fromkeys(usable, self.t)
         self.state, self.t, self._sent = state, self.t + 1, []
         self.on_round(Round(self.t, params, state, report, self._roster, payloads))
@@ -191,7 +193,7 @@ class SubmodelStrategy(Strategy):
         layout = self.task.model.layout
         messages = {
             client.id: Message(
-                question(self.t, self.counted.get(client.id, -1), client.capacity),
+                question(self.t, self.counted.get(client.id, -1), client.capacity, self._shared_score(client)),
                 dst_node_id=self._roster[client.id].node,
                 message_type=SELECT,
             )
@@ -210,6 +212,12 @@ class SubmodelStrategy(Strategy):
                 yield client, decode_mask(payload_in(reply), client.id, self.t, most, layout)
             except WireError as error:
                 self.rejected[client.id] = f"no mask: {error}"
+
+    def _shared_score(self, client: Client) -> bytes | None:
+        """The payload of the score that the server holds, where clients blend it with their own."""
+        if not shares_a_score(self.task.method):
+            return None
+        return encode_score(client.id, self.t, self.state.tensors["score"], self.task.model.layout)
 
     def _outcomes(self, answers: dict[int, list[Message]]) -> Iterator[tuple[Client, Upload | str]]:
         """The cohort's outcomes in the order of client ids, decoded one at a time."""
@@ -233,9 +241,7 @@ class SubmodelStrategy(Strategy):
         most = torch.finfo(torch.float32).max / (1 + len(self._cohort) + sum(client.weight for client in self._cohort))
         for name, tensor in (("update", upload.delta), ("statistic", upload.statistic)):
             if tensor is not None and bool((tensor.abs() > most).any()) and bool(torch.isfinite(tensor).all()):
-                raise WireError(
-                    f"its {name} has values up to {float(tensor.abs().max()):.3g}, too large to be averaged"
-                )
+                raise WireError(f"its {name} has values up to {float(tensor.abs().max()):.3g}, too large to average")
         return upload
 
     def _no_answer(self) -> str:

@@ -140,11 +140,16 @@ def experiment_task(experiment: Experiment, model: Model, **federation: Any) -> 
     )
 
 
+def shares_a_score(method: Method) -> bool:
+    """Whether clients that hold their own scores blend them with one that the server holds."""
+    return isinstance(method, FedFIbOS) and method.sharing == "blend"
+
+
 def _check_client_scores(method: Method) -> None:
     """Raise ValueError where a client cannot choose its mask by what it knows itself."""
-    if not (isinstance(method, FedFIbOS) and method.sharing == "client"):
+    if not (isinstance(method, FedFIbOS) and method.sharing in ("client", "blend")):
         raise ValueError(
-            "scores = 'client' needs method fedfibos with sharing = 'client', got another method or sharing"
+            "scores = 'client' needs method fedfibos with sharing = 'client' or 'blend', got another method or sharing"
         )
     if method.criterion != "fisher" or method.prior != "magnitude":
         raise ValueError(
