@@ -3,7 +3,7 @@ PYTHON ?= python3.11
 BIN := .venv/bin
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo test lint test-slow install clean
+.PHONY: demo test lint test-slow test-flower bench install clean
 
 demo: install
 	$(BIN)/fedfibos demo
@@ -18,6 +18,15 @@ lint: install
 
 test-slow: install
 	$(BIN)/python -m pytest -m slow --durations=0
+
+# Real processes on the loopback: SuperLink and SuperNodes, plain and with TLS and authentication.
+test-flower: install
+	$(BIN)/python -m pytest tests/flower -m slow -v --durations=0
+
+# Every speed and memory figure of docs/performance.md; peers get environments of their own, outside the tree.
+bench: install
+	$(BIN)/python benchmarks/bench.py
+	$(BIN)/python benchmarks/performance.py
 
 install: .venv/installed
 

@@ -1,0 +1,136 @@
+"""Write the numbers of the README from the committed records: ``python docs/numbers.py`` (``--check``: only compare).
+
+Every block between ``<!-- begin NAME -->`` and ``<!-- end NAME -->`` is generated here from ``results/``.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+DEMO_TITLES = {
+    "fedavg-full": "FedAvg, all full-size",
+    "fedavg-smallest": "FedAvg, all smallest",
+    "heterofl": "HeteroFL",
+    "fedrolex": "FedRolex",
+    "fedbrb": "FedBRB (interpretation)",
+    "fiarse": "FIARSE",
+    "fedfibos": "FedFIbOS",
+    "fedfibos-algorithm1": "FedFIbOS, algorithm1",
+}
+
+
+def percent(fraction: float | None) -> str:
+    """0.8125 -> ``81.2 %``."""
+    return "–" if fraction is None else f"{100 * fraction:.1f} %"
+
+
+def table(rows: list[list[str]]) -> str:
+    """A Markdown table; the first row is its head."""
+    lines = ["| " + " | ".join(row) + " |" for row in rows]
+    return "\n".join([lines[0], "|" + " --- |" * len(rows[0]), *lines[1:]])
+
+
+def machine(run: Path) -> str:
+    """Hardware and versions of a run."""
+    environment = json.loads((run / "environment.json").read_text())
+    return f"{environment['cpu']}, {environment['cores']} cores, torch {environment['torch']}"
+
+
+def demo(results: Path) -> str:
+    """The demo's table."""
+    rows = [["method", "global, full", "submodels", "smallest", "local", "MB sent"]]
+    seconds = 0.0
+    for folder, title in DEMO_TITLES.items():
+        final = json.loads((results / "demo" / folder / "final.json").read_text())
+        accuracy, sent = final["global_accuracy"], final["bytes"]["down"] + final["bytes"]["up"]
+        submodels = accuracy["submodels"]
+        seconds += final["seconds"]
+        rows.append(
+            [
+                title,
+                percent(accuracy["full"]["last20"]),
+                percent(submodels["mean"]["last20"]),
+                percent(submodels["0.0625"]["last20"]) if "0.0625" in submodels else "–",
+                percent(final["local_accuracy"]["mean"]["last20"]),
+                f"{sent / 1e6:.1f}",
+            ]
+        )
+    where = machine(results / "demo" / "fedfibos")
+    return (
+        "What `make demo` printed (digits, 20 clients of five capacities, Dirichlet 0.3, 80 rounds, mean of the last\n"
+        f"20 evaluations, one seed; {seconds:.0f} s of training and evaluation on {where};\n"
+        "records in `results/demo`):\n\n" + table(rows) + "\n\n"
+        "One seed of a toy: it shows that everything runs, not which method is better."
+    )
+
+
+def cifar10(results: Path) -> str:
+    """The CIFAR-10 run."""
+    run = results / "cifar10" / "resnet8-seed0"
+    final = json.loads((run / "final.json").read_text())
+    records = [json.loads(line) for line in (run / "rounds.jsonl").read_text().splitlines()]
+    evaluated = [record for record in records if "evaluation" in record]
+    capacities = list(evaluated[0]["evaluation"]["jaccard"])
+    shown = evaluated[:: max(1, len(evaluated) // 6)]
+    shown = shown if shown[-1] is evaluated[-1] else [*shown, evaluated[-1]]
+    jaccard = [f"Jaccard {c}" for c in capacities]
+    rows = [["round", "global, full", "submodels", "local", *jaccard, "CV_F", "CV of \\|x\\|"]]
+    for record in shown:
+        e: dict[str, Any] = record["evaluation"]
+        rows.append(
+            [
+                str(record["round"]),
+                percent(e["global"]["full"]),
+                percent(e["global"]["submodels"]["mean"]),
+                percent(e["local"]["mean"]),
+                *(f"{e['jaccard'][c]:.2f}" for c in capacities),
+                f"{e['cv_f']:.2f}",
+                f"{e['cv_magnitude']:.2f}",
+            ]
+        )
+    accuracy = final["global_accuracy"]
+    return (
+        f"That first run, FedFIbOS with its defaults (ResNet-8 with GroupNorm, 100 clients, 10 a round, Dirichlet\n"
+        f"0.3, non-uniform capacities, {final['rounds']} rounds, seed {final['seed']}, {machine(run)}; record in\n"
+        f"`results/cifar10/resnet8-seed0`), reached {percent(accuracy['full']['last'])} with the full model "
+        f"(best {percent(accuracy['full']['best'])}),\n"
+        f"{percent(accuracy['submodels']['mean']['last'])} over the submodels and "
+        f"{percent(accuracy['submodels']['0.0625']['last'])} with the smallest, where chance is 10 %. Over the\n"
+        "rounds, with the Jaccard similarity between its selection and that by magnitude, per capacity, and the\n"
+        "coefficient of variation of its scores:\n\n" + table(rows)
+    )
+
+
+def generate(text: str, results: Path) -> str:
+    """The README with its blocks written anew."""
+    for name, block in (("demo", demo), ("cifar10", cifar10)):
+        pattern = rf"(<!-- begin {name} -->\n).*?(<!-- end {name} -->)"
+        content = block(results)
+        whole = re.compile(pattern, re.DOTALL)
+        count = len(whole.findall(text))
+        if count != 1:
+            raise SystemExit(f"README.md must have one block {name!r}, got {count}")
+        text = whole.sub(lambda found: found[1] + content + "\n" + found[2], text)  # noqa: B023 (used at once)
+    return text
+
+
+def main() -> int:
+    """Write or check."""
+    readme = ROOT / "README.md"
+    text = readme.read_text()
+    wanted = generate(text, ROOT / "results")
+    if "--check" in sys.argv[1:]:
+        if text != wanted:
+            print("README.md differs from what results/ gives; run: python docs/numbers.py", file=sys.stderr)
+        return int(text != wanted)
+    readme.write_text(wanted)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
