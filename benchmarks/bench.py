@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 from engine import engine_against_bare, precisions, summary, workers
+from floors import passes
 from homes import measured, server_of_clients
 from peers import peer_times
 from population import REGISTERED, registered
@@ -55,6 +56,9 @@ PIECES: dict[str, dict[str, Callable[[int], Any]]] = {
     "engine": {
         name: lambda repeats, w=workload: kept_memory(engine_against_bare, w, repeats)
         for name, workload in WORKLOADS.items()
+    },
+    "floors": {
+        name: lambda repeats, n=name: kept_memory(passes, WORKLOADS[n], repeats) for name in ("resnet18", "mlp_11m")
     },
     "engine_default_allocator": {
         name: lambda repeats, n=name: default_allocator(n, repeats) for name in ("mlp_11m", "mlp_11m_1_step")
