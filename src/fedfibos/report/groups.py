@@ -8,6 +8,7 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import PurePath
 from typing import Any
 
 from fedfibos.capacities import TABLES
@@ -180,7 +181,8 @@ def scale_label(experiment: Experiment) -> str:
     """``resnet8 (group norm), 100 clients, 10 a round, 100 rounds``."""
     federation, model = experiment.federation, experiment.model
     norm = "" if model.norm in (None, "none") else f" ({model.norm} norm)"
-    return f"{model.name}{norm}, {federation.clients} clients, {federation.cohort} a round, {federation.rounds} rounds"
+    name = model.name if "checkpoint" not in model.options else PurePath(model.options["checkpoint"]).name
+    return f"{name}{norm}, {federation.clients} clients, {federation.cohort} a round, {federation.rounds} rounds"
 
 
 def method_label(experiment: Experiment) -> str:
