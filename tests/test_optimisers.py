@@ -73,8 +73,18 @@ def test_a_stream_of_its_own_leaves_the_global_one():
     before = torch.get_rng_state()
     with seeded(torch.Generator().manual_seed(1), torch.device("cpu")):
         first = torch.rand(3)
-    assert torch.equal(torch.get_rng_state(), before)
-    with pytest.raises(KeyError), seeded(torch.Generator().manual_seed(1), torch.device("cpu")):
+    with seeded(torch.Generator().manual_seed(1), torch.device("cpu")):
         assert torch.equal(torch.rand(3), first)
-        raise KeyError
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_an_error_within_leaves_the_global_stream_too():
+    def fail() -> None:
+        with seeded(torch.Generator().manual_seed(1), torch.device("cpu")):
+            torch.rand(3)
+            raise KeyError
+
+    before = torch.get_rng_state()
+    with pytest.raises(KeyError):
+        fail()
     assert torch.equal(torch.get_rng_state(), before)
