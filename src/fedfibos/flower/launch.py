@@ -55,10 +55,13 @@ class Processes:
     ) -> None:
         if threading.current_thread() is threading.main_thread():  # a second Ctrl-C must not leave anything behind
             self._handlers[signal.SIGINT] = signal.signal(signal.SIGINT, signal.SIG_IGN)
+        children = {child for process in self.running.values() for child in _descendants(process.pid)}
         for process in self.running.values():
             _signal(process.pid, signal.SIGTERM)
         for name in reversed(list(self.running)):
             self.stop(name)
+        for child in children:
+            _kill(child)
         for number, handler in self._handlers.items():
             signal.signal(number, handler)
 
@@ -129,12 +132,16 @@ class Processes:
     def stop(self, name: str, *, at_once: bool = False) -> None:
         """End a process and its children: politely, then by force."""
         process = self.running.pop(name)
+        children = _descendants(process.pid)  # Flower starts its apps in sessions of their own: the group is not all
         if not at_once:
             _signal(process.pid, signal.SIGTERM)
             end = time.monotonic() + 5.0
             while time.monotonic() < end and process.poll() is None:
                 time.sleep(0.1)
+        children |= _descendants(process.pid)
         _signal(process.pid, signal.SIGKILL)
+        for child in children:
+            _kill(child)
         process.wait()
 
 
@@ -216,6 +223,23 @@ def _literal(value: Any) -> str:
 def _signal(group: int, number: int) -> None:
     try:
         os.killpg(group, number)
+    except ProcessLookupError:
+        return
+
+
+def _descendants(pid: int) -> set[int]:
+    """Children of a process, theirs, and so on."""
+    listing = subprocess.run(["ps", "-A", "-o", "pid=,ppid="], capture_output=True, text=True, check=True).stdout
+    parents = {int(child): int(parent) for child, parent in (line.split() for line in listing.splitlines())}
+    found = {pid}
+    while more := {child for child, parent in parents.items() if parent in found} - found:
+        found |= more
+    return found - {pid}
+
+
+def _kill(pid: int) -> None:
+    try:
+        os.kill(pid, signal.SIGKILL)
     except ProcessLookupError:
         return
 
