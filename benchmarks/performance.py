@@ -164,7 +164,8 @@ SECTIONS: list[tuple[str, str, str, Any]] = [
         "homes",
         "Per-client scores of 124.6 million parameters",
         "Peak resident memory of the process by the operating system's account (`ru_maxrss`): parameters, prior, one "
-        "statistic at a time; every client selected for and updated. In files it does not grow with the number of clients, "
+        "statistic at a time; every client selected for and updated. In files it does not grow with the number of "
+        "clients, "
         "the disk does: 4 bytes a score, as float32 keeps every home equal to the bit. "
         "`client` is the server that is sent a bitmap by each client and keeps no score.",
         homes,
