@@ -196,6 +196,14 @@ def test_dead_layers_and_unreachable_coordinates_are_warned_of(toml, tmp_path):
     assert all("\n" not in w for w in warnings)
 
 
+@pytest.mark.parametrize(("overrides", "warned"), [((), True), (("method.scaler=false",), False)])
+def test_a_scaler_without_normalisation_is_warned_of(toml, tmp_path, overrides, warned):
+    warnings: list[str] = []
+    settings = ["federation.rounds=1", "federation.capacities={ 1.0 = 0.5, 0.5 = 0.5 }", "method.name=heterofl"]
+    run(toml, tmp_path / "run", *settings, *overrides, on_warning=warnings.append)
+    assert any("no normalisation layer to undo the scaler" in w for w in warnings) is warned
+
+
 def test_small_clients_are_warned_of(toml, tmp_path):
     warnings: list[str] = []
     overrides = ["federation.rounds=1", "local.batch_size=500", "federation.clients=100", "federation.cohort=2"]

@@ -17,10 +17,10 @@ import torch
 from fedfibos.data import Split, load
 from fedfibos.evaluate import dead_layers, evaluate
 from fedfibos.experiment import Experiment
-from fedfibos.methods.fedfibos import FedFIbOS
+from fedfibos.methods import FedBRB, FedFIbOS, FedRolex, HeteroFL
 from fedfibos.model import Model, has_batch_norm, model_of
 from fedfibos.models import build, encode, units
-from fedfibos.params import Params
+from fedfibos.params import Params, is_normalisation
 from fedfibos.record import RunDirectory, summarise
 from fedfibos.round import RoundReport, federated_round, sample
 from fedfibos.simulate.checkpoint import Checkpoint, CheckpointStore
@@ -245,6 +245,15 @@ class _Run:
                     'passes no gradient (scope = "layer" gives every tensor a share)'
                 )
         method = world.method
+        if (
+            isinstance(method, HeteroFL | FedRolex | FedBRB)
+            and method.scaler
+            and not any(map(is_normalisation, world.model.module.modules()))
+        ):
+            self.on_warning(
+                "the model has no normalisation layer to undo the scaler, which works in training alone: narrow submodels "
+                "are out of scale at evaluation; method.scaler = false leaves it out"
+            )
         if isinstance(method, FedFIbOS) and method.fisher == "held" and not method.dense_every and max(first) < 1.0:
             self.on_warning(
                 f"no client holds the whole model (largest capacity {max(first):g}): coordinates outside every mask "
