@@ -1,5 +1,7 @@
-"""One torch thread in every test process: sums in another order would give other bytes, and two processes of two
-threads each on two cores are many times slower."""
+"""One torch thread in every test process.
+
+Sums in another order would give other bytes, and two processes of two threads each on two cores are many times slower.
+"""
 
 import torch
 

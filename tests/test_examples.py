@@ -63,3 +63,11 @@ def test_the_api_example_runs_and_learns(capsys):
     assert len(accuracies) == 5
     assert accuracies[0] > 0.9
     assert min(accuracies) > 0.5
+
+
+def test_the_numbers_of_the_readme_are_those_of_the_records():
+    spec = importlib.util.spec_from_file_location("numbers_of_the_readme", ROOT / "docs" / "numbers.py")
+    numbers = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(numbers)
+    readme = (ROOT / "README.md").read_text()
+    assert numbers.generate(readme, ROOT / "results") == readme

@@ -251,8 +251,8 @@ class _Run:
             and not any(map(is_normalisation, world.model.module.modules()))
         ):
             self.on_warning(
-                "the model has no normalisation layer to undo the scaler, which works in training alone: narrow submodels "
-                "are out of scale at evaluation; method.scaler = false leaves it out"
+                "the model has no normalisation layer to undo the scaler, which works in training alone: narrow "
+                "submodels are out of scale at evaluation; method.scaler = false leaves it out"
             )
         if isinstance(method, FedFIbOS) and method.fisher == "held" and not method.dense_every and max(first) < 1.0:
             self.on_warning(
