@@ -7,6 +7,7 @@ import json
 
 import pytest
 import torch
+from safetensors import SafetensorError
 from torch import nn
 
 from fedfibos.params import Params, layout_of
@@ -116,6 +117,19 @@ def test_no_space_leaves_the_checkpoint_before(tmp_path, monkeypatch):
     with pytest.raises(OSError, match="No space left"):
         store.save(at(2))
     assert [p.name for p in (tmp_path / "checkpoint").iterdir() if p.name != "rows"] == ["round-000001"]
+    assert CheckpointStore(tmp_path).load_latest(LAYOUT, fail).round == 1
+
+
+def test_a_disk_that_fills_up_under_the_tensors_is_an_os_error(tmp_path, monkeypatch):
+    store = CheckpointStore(tmp_path)
+    store.save(at(1))
+
+    def full(tensors, path):
+        raise SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)")
+
+    monkeypatch.setattr(module, "save_file", full)
+    with pytest.raises(OSError, match=r"the one before it is kept: .*No space left on device"):
+        store.save(at(2))
     assert CheckpointStore(tmp_path).load_latest(LAYOUT, fail).round == 1
 
 

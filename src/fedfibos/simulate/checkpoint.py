@@ -183,7 +183,10 @@ class CheckpointStore:
 
 def _write(tensors: dict[str, Tensor], path: Path) -> str:
     """Write tensors, sync, return the file's SHA-256."""
-    save_file({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}, path)
+    try:
+        save_file({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}, path)
+    except SafetensorError as error:  # how the library reports a full disk
+        raise OSError(f"the checkpoint could not be written, the one before it is kept: {error}") from error
     _sync_file(path)
     return _digest(path)
 
