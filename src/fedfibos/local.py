@@ -144,6 +144,17 @@ def batch_indices(
 
 
 @contextmanager
+def one_thread() -> Iterator[None]:
+    """One torch thread in this process for a while: results must not depend on their number."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+@contextmanager
 def seeded(generator: torch.Generator, device: torch.device) -> Iterator[None]:
     """Run a block (dropout) on its own random stream and leave torch's global streams as they were.
 

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import torch
 from flwr.app import Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 
@@ -15,7 +13,7 @@ from fedfibos.flower.measure import affordable
 from fedfibos.flower.messages import declaration, payload_in, payload_record, question_in, refusal
 from fedfibos.flower.scores import HeldScore
 from fedfibos.flower.task import Settings, Task, shares_a_score
-from fedfibos.local import LocalTrainingError
+from fedfibos.local import LocalTrainingError, one_thread
 from fedfibos.payload import WireError
 from fedfibos.types import Client, Dataset
 from fedfibos.validation import WANTED
@@ -62,7 +60,7 @@ def client_app(task: MakeTask, data: MakeData) -> ClientApp:
 def _answered(message: Message, answer: Callable[[], RecordDict]) -> Message:
     """Foreseen faults are answered in one line; whatever else is raised reaches the server as Flower's error."""
     try:
-        with _one_thread():
+        with one_thread():
             content = answer()
     except (LocalTrainingError, WireError) as error:
         content = refusal(str(error))
@@ -141,14 +139,3 @@ def _setting(context: Context, key: str, wanted: type[float] | type[str]) -> Any
     if value is not None and not isinstance(value, wanted):
         raise WireError(f"{key} of the node config must be {WANTED[wanted.__name__]}, got {value!r}")
     return value
-
-
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    """One torch thread: results must not depend on their number."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)

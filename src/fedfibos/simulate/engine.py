@@ -17,6 +17,7 @@ import torch
 from fedfibos.data import Split, load
 from fedfibos.evaluate import dead_layers, evaluate
 from fedfibos.experiment import Experiment
+from fedfibos.local import one_thread
 from fedfibos.methods import FedBRB, FedFIbOS, FedRolex, HeteroFL
 from fedfibos.model import Model, has_batch_norm, model_of
 from fedfibos.models import build, encode, units
@@ -109,7 +110,7 @@ def simulate(
         Interrupted: After Ctrl-C, once the round is finished and a checkpoint is written.
         NoUploadError: Every client of a round was rejected; the checkpoint before that round is kept.
     """
-    with _one_thread():
+    with one_thread():
         world = build_world(experiment, device=device, data_dir=data_dir, warn=on_warning)
         directory = RunDirectory.open(out, experiment, resume, device)
         store = CheckpointStore(directory.path, experiment.run.score_home)
@@ -259,17 +260,6 @@ class _Run:
                 f"no client holds the whole model (largest capacity {max(first):g}): coordinates outside every mask "
                 "keep their first score; method.dense_every = 10 estimates all of them on every tenth round"
             )
-
-
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    """One torch thread in this process while the simulation runs: results must not depend on their number."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 @contextmanager
