@@ -292,7 +292,18 @@ def sliced_and_masked(name: str, start: int, training: bool) -> tuple[Tensor, Te
     return small(example.example_inputs), module(example.example_inputs)
 
 
-EXACT = ["mlp", "cnn_none", "cnn_batch", "cnn_group", "resnet8_batch", "resnet8_group", "depthwise", "concat", "shared"]
+EXACT = [
+    "mlp",
+    "lenet",
+    "cnn_none",
+    "cnn_batch",
+    "cnn_group",
+    "resnet8_batch",
+    "resnet8_group",
+    "depthwise",
+    "concat",
+    "shared",
+]
 
 
 @pytest.mark.parametrize("training", [True, False])

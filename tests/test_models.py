@@ -1,10 +1,17 @@
 """The bundled models: sizes, seeds, options, errors."""
 
+import pickle
+
 import pytest
 import torch
 
+from fedfibos.data.images import TensorData
+from fedfibos.local import LocalTraining, local_training
+from fedfibos.model import model_of
 from fedfibos.models import MODELS, build
 from fedfibos.params import layout_of, params_of
+from fedfibos.submodel import full
+from fedfibos.types import Client
 
 
 def count(module: torch.nn.Module) -> int:
@@ -30,7 +37,7 @@ def test_logits_for_every_image_size(name, shape):
     assert model(torch.zeros(2, *shape)).shape == (2, 7)
 
 
-@pytest.mark.parametrize("name", ["mlp", "cnn", "resnet8"])
+@pytest.mark.parametrize("name", ["mlp", "cnn", "lenet", "resnet8"])
 def test_seed_decides_the_values_and_leaves_the_global_stream_alone(name):
     def flat(seed):
         module = build(name, 3, (1, 8, 8), seed=seed)
@@ -47,6 +54,11 @@ def test_hidden_sizes_of_the_mlp():
     shapes = [tuple(p.shape) for p in build("mlp", 3, (2, 2), hidden=(5, 6)).parameters()]
     assert shapes == [(5, 4), (5,), (6, 5), (6,), (3, 6), (3,)]
     assert count(build("mlp", 3, (4,), hidden=())) == 15
+
+
+def test_lenet_is_the_network_of_the_first_federated_learning_paper():
+    """1,663,370 parameters, as McMahan et al. count them."""
+    assert count(build("lenet", 10, (1, 28, 28))) == 1_663_370
 
 
 def test_cnn_without_norm_has_biases_and_no_normalisation():
@@ -75,7 +87,7 @@ def test_group_norm_normalises_each_group_of_four_channels_by_itself():
     ("name", "options", "message"),
     [
         ("resnet", {}, "unknown model 'resnet'; did you mean 'resnet8'?"),
-        ("vit", {}, "unknown model 'vit'; it must be one of mlp, cnn, resnet8, resnet18, text"),
+        ("vit", {}, "unknown model 'vit'; it must be one of mlp, cnn, lenet, resnet8, resnet18, text"),
         ("mlp", {"hiden": (3,)}, "unknown option 'hiden' of model 'mlp'; did you mean 'hidden'?"),
         ("mlp", {"norm": "batch"}, "the mlp has no normalisation, norm must be 'none', got 'batch'"),
         ("mlp", {"hidden": (0,)}, "layer sizes of the mlp must be at least 1, got [64, 0]"),
@@ -83,6 +95,8 @@ def test_group_norm_normalises_each_group_of_four_channels_by_itself():
         ("cnn", {"group_size": 0}, "group_size must be at least 1, got 0"),
         ("cnn", {"channels": (6,)}, "norm 'group' needs channels in multiples of 4, got 6"),
         ("cnn", {"channels": (4,) * 5}, "images of 8x8 are too small for 5 stages"),
+        ("lenet", {"hidden": 0}, "channels and hidden of the lenet must be at least 1, got [32, 64] and hidden=0"),
+        ("lenet", {"channels": (4,) * 4}, "images of 8x8 are too small for 4 stages"),
         ("resnet8", {"norm": "none"}, "norm of a resnet must be 'group' or 'batch', got 'none'"),
         ("resnet8", {"channels": (4,)}, "a resnet needs channels for each of its 3 stages, got [4]"),
     ],
@@ -114,3 +128,18 @@ def test_resnet8_learns(norm):
         torch.nn.functional.cross_entropy(model(images[rows]), labels[rows]).backward()
         optimizer.step()
     assert float((model(images).argmax(1) == labels).float().mean()) > 0.9
+
+
+def test_channels_last_sums_in_another_order_and_survives_pickling():
+    """The same training to rounding, other bits; the layout reaches the module's input."""
+    generator = torch.Generator().manual_seed(0)
+    data = TensorData(torch.randn(40, 3, 8, 8, generator=generator), torch.arange(40) % 4)
+    client = Client(0, 1.0, 0, 0, LocalTraining(steps=3, batch_size=10), data)
+    module = build("lenet", 4, (3, 8, 8), channels=(8, 16), hidden=12)
+    plain, last = model_of(module), pickle.loads(pickle.dumps(model_of(module, channels_last=True)))
+    assert last.place(data.batch(torch.arange(5))).is_contiguous(memory_format=torch.channels_last)
+    assert last.place(torch.zeros(5, 7)).shape == (5, 7)
+    deltas = [local_training(m, m.initial_params(), full(m.layout), client).delta for m in (plain, last, last)]
+    torch.testing.assert_close(deltas[0], deltas[1], rtol=1e-3, atol=1e-6)
+    assert not torch.equal(deltas[0], deltas[1])
+    assert torch.equal(deltas[1], deltas[2])

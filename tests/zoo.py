@@ -176,6 +176,7 @@ ZOO: dict[str, Callable[[], Example]] = {
     "mlp": lambda: _ours("mlp", hidden=(12, 10)),
     "cnn_none": lambda: _ours("cnn", "none", channels=(8, 16)),
     "cnn_batch": lambda: _ours("cnn", "batch", channels=(8, 16)),
+    "lenet": lambda: _ours("lenet", "none", channels=(8, 16), hidden=12),
     "cnn_group": lambda: _ours("cnn", "group", channels=(16, 32)),
     "resnet8_batch": lambda: _ours("resnet8", "batch", channels=(8, 8, 16)),
     "resnet8_group": lambda: _ours("resnet8", "group", channels=(16, 16, 32)),

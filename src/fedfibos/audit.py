@@ -17,7 +17,6 @@ from rich.table import Table
 from torch import Tensor, nn
 
 from fedfibos.evaluate import Scoring, correct
-from fedfibos.local import to_device
 from fedfibos.model import Model, has_batch_norm
 from fedfibos.params import Params
 from fedfibos.progress import percent
@@ -105,7 +104,7 @@ def _on_batch_statistics(
         hits = sum(
             int((scores.argmax(1).cpu() == test.labels[batch]).sum())
             for batch in batches
-            for scores in [forward(module, to_device(test.batch(batch), model.device))]
+            for scores in [forward(module, model.place(test.batch(batch)))]
         )
     return hits / len(order)
 

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.autograd.graph import saved_tensors_hooks
 from torch.utils.flop_counter import FlopCounterMode
 
-from fedfibos.local import LocalTraining, to_device
+from fedfibos.local import LocalTraining
 from fedfibos.model import Model
 from fedfibos.params import Params
 from fedfibos.submodel import Submodel
@@ -93,7 +93,7 @@ def forward_macs(model: Model, params: Params, submodel: Submodel, data: Dataset
     """Multiply-accumulate operations of one example's forward pass through the (really smaller) submodel."""
     module = model.workspace(submodel).load(submodel.gather(params.flat))
     module.eval()
-    inputs = to_device(data.batch(torch.arange(1)), model.device)
+    inputs = model.place(data.batch(torch.arange(1)))
     with FlopCounterMode(display=False) as counter, torch.no_grad():
         forward(module, inputs)
     return int(counter.get_total_flops()) // 2
@@ -104,7 +104,7 @@ def training_memory(model: Model, params: Params, submodel: Submodel, data: Data
     space = model.workspace(submodel)
     module = space.load(submodel.gather(params.flat))
     module.train()
-    inputs = to_device(data.batch(indices), model.device)
+    inputs = model.place(data.batch(indices))
     weights = space.values.untyped_storage().data_ptr()
     kept: dict[int, int] = {}
 

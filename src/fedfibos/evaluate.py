@@ -19,12 +19,11 @@ from typing import Any, Protocol, runtime_checkable
 import torch
 from torch import Tensor, nn
 
-from fedfibos.local import to_device
 from fedfibos.model import Model
 from fedfibos.params import Layout, Params
 from fedfibos.submodel import Mask, Submodel, kept_shares, mask_from_scores
 from fedfibos.theory import coefficient_of_variation, jaccard
-from fedfibos.types import Client, Dataset, Method, State, forward
+from fedfibos.types import Client, Dataset, Inputs, Method, State, forward
 
 
 @dataclass(frozen=True)
@@ -76,9 +75,9 @@ def correct(
         if space.has_batch_norm:
             if calibration is None:
                 raise ValueError("a model with batch normalisation needs training data to recalibrate on, got none")
-            recalibrate(module, calibration, batch_size, model.device)
+            recalibrate(module, calibration, batch_size, model.place)
         hits = [
-            forward(module, to_device(test.batch(batch), model.device)).argmax(1).cpu() == test.labels[batch]
+            forward(module, model.place(test.batch(batch))).argmax(1).cpu() == test.labels[batch]
             for batch in indices.split(batch_size)
         ]
     return torch.cat(hits) if hits else torch.empty(0, dtype=torch.bool)
@@ -91,7 +90,7 @@ def accuracy(
     return _accuracy(correct(model, params, Scoring(submodel), data, 500, calibration))
 
 
-def recalibrate(module: nn.Module, data: Dataset, batch_size: int, device: torch.device) -> None:
+def recalibrate(module: nn.Module, data: Dataset, batch_size: int, place: Callable[[Inputs], Inputs]) -> None:
     """Recompute the statistics of batch normalisation on training data (HeteroFL's static batch normalisation).
 
     Means over the batches of each batch's mean and variance, with the layer's input as it is in this submodel.
@@ -108,7 +107,7 @@ def recalibrate(module: nn.Module, data: Dataset, batch_size: int, device: torch
         norm.train()
     for batch in torch.arange(len(data)).split(batch_size):
         if len(batch) > 1:
-            forward(module, to_device(data.batch(batch), device))
+            forward(module, place(data.batch(batch)))
     for norm in norms:
         norm.eval()
 

@@ -251,7 +251,7 @@ def _known_keys(merged: Mapping[str, Any]) -> list[str]:
             if chosen is not None:
                 check_name("model.name", chosen, MODELS)
             options = [f"options.{name}" for name in model_options(chosen)] if chosen is not None else ["*"]
-            names = ["name", "norm", *options]
+            names = ["name", "norm", "channels_last", *options]
         keys += [f"{section}.{name}" for name in names]
     return keys
 

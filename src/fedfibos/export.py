@@ -73,7 +73,7 @@ def submodel_module(model: Model, params: Params, submodel: Submodel, calibratio
         if calibration is None:
             raise ValueError("a model with batch normalisation needs training data to recalibrate on, got none")
         with torch.inference_mode():
-            recalibrate(module, calibration, BATCH, model.device)
+            recalibrate(module, calibration, BATCH, model.place)
     for name, tensor in [*module.named_parameters(), *module.named_buffers()]:
         owner, _, leaf = name.rpartition(".")
         fresh = tensor.detach().cpu().clone()  # no longer a view of the workspace's flat vector

@@ -231,7 +231,7 @@ def local_training(
                 with torch.no_grad():
                     effective, slope = constrain(trained)
                     work.values.copy_(effective)
-            inputs = to_device(data.batch(indices, augment), model.device)
+            inputs = model.place(data.batch(indices, augment))
             labels = data.labels[indices].to(model.device)
             with autocast:
                 loss = loss_of(forward(module, inputs), labels)
@@ -314,10 +314,3 @@ def _loss(scores: Tensor, labels: Tensor, *, present: Tensor | None) -> Tensor:
         keep[present.to(scores.device)] = 1.0
         scores = scores * keep
     return cross_entropy(scores.float(), labels)
-
-
-def to_device(inputs: Inputs, device: torch.device) -> Inputs:
-    """Move a batch; nothing is copied when it is there already."""
-    if isinstance(inputs, Tensor):
-        return inputs.to(device, non_blocking=True)
-    return {name: tensor.to(device, non_blocking=True) for name, tensor in inputs.items()}

@@ -63,6 +63,7 @@ class Model:
         example: One batch of inputs, from which the channel axes are derived when a method slices.
         table: A hand-written table of channel axes, used instead.
         units: Layer -> channels of its output that belong together (heads); see :func:`derive_axes`.
+        channels_last: Whether batches of images are laid out channels last.
     """
 
     module: nn.Module
@@ -71,6 +72,7 @@ class Model:
     example: Inputs | None = None
     table: Axes | None = None
     units: Mapping[str, int] = field(default_factory=dict)
+    channels_last: bool = False
     _workspaces: dict[Any, Workspace] = field(default_factory=dict, repr=False, compare=False)
 
     def initial_params(self) -> Params:
@@ -90,6 +92,14 @@ class Model:
             raise ValueError("slicing needs an example batch or a table of axes, got a model with neither")
         return derive_axes(self.module, self.example, self.units)
 
+    def place(self, inputs: Inputs) -> Inputs:
+        """A batch where and how the model computes on it; nothing is copied when it is so already."""
+        if not isinstance(inputs, Tensor):
+            return {name: tensor.to(self.device, non_blocking=True) for name, tensor in inputs.items()}
+        if self.channels_last and inputs.dim() == 4:
+            return inputs.to(self.device, non_blocking=True, memory_format=torch.channels_last)
+        return inputs.to(self.device, non_blocking=True)
+
     def workspace(self, submodel: Submodel) -> Workspace:
         """The scratch space for submodels of that shape, made on first use."""
         key = None if isinstance(submodel, Mask) else submodel.widths
@@ -105,7 +115,10 @@ class Model:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle without the scratch space."""
-        return (Model, (self.module, self.layout, self.device, self.example, self.table, self.units))
+        return (
+            Model,
+            (self.module, self.layout, self.device, self.example, self.table, self.units, self.channels_last),
+        )
 
 
 def model_of(
@@ -116,6 +129,7 @@ def model_of(
     axes: Axes | None = None,
     units: Mapping[str, int] | None = None,
     device: str | torch.device = "cpu",
+    channels_last: bool = False,
 ) -> Model:
     """Wrap any ``nn.Module`` whose forward maps inputs to class scores (logits).
 
@@ -126,8 +140,11 @@ def model_of(
         axes: A hand-written table of channel axes, where they can't be derived.
         units: Layer -> channels of its output that belong together, where only the model's code knows it (heads).
         device: Where clients train.
+        channels_last: Compute on images laid out channels last: another order of summation, so other bits, and with
+            some layers much faster (docs/performance.md).
     """
-    return Model(module, layout_of(module, maskable), torch.device(device), example, axes, units or {})
+    layout = layout_of(module, maskable)
+    return Model(module, layout, torch.device(device), example, axes, units or {}, channels_last)
 
 
 def has_batch_norm(module: nn.Module) -> bool:

@@ -49,11 +49,13 @@ class ModelChoice:
         norm: Normalisation layer; the model's own default where not given.
         options: The model's other options (``hidden`` of the MLP, ``channels`` of the others), all of them
             after construction.
+        channels_last: Compute on images laid out channels last; see :func:`fedfibos.model.model_of`.
     """
 
     name: str
     norm: Norm | None = None
     options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    channels_last: bool = False
 
     def __post_init__(self) -> None:
         check_name("model.name", self.name, MODELS)

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from fedfibos.fisher import FisherObserver
-from fedfibos.local import Step, to_device
+from fedfibos.local import Step
 from fedfibos.model import Model
 from fedfibos.params import Params
 from fedfibos.submodel import Mask, full, top_k
@@ -282,7 +282,7 @@ def _passes(
         if isinstance(child, nn.modules.batchnorm._BatchNorm):
             child.train()
     for indices in torch.arange(len(data)).tensor_split(math.ceil(len(data) / batch_size)):
-        inputs = to_device(data.batch(indices), model.device)
+        inputs = model.place(data.batch(indices))
         labels = data.labels[indices].to(model.device)
         value = loss(forward(module, inputs), labels)
         gradients = torch.autograd.grad(value, work.parameters, allow_unused=True, materialize_grads=True)

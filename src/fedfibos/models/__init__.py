@@ -12,6 +12,7 @@ from torch import nn
 
 from fedfibos.data.texts import TextData
 from fedfibos.models.cnn import CNN
+from fedfibos.models.lenet import LeNet
 from fedfibos.models.mlp import MLP
 from fedfibos.models.resnet import resnet8, resnet18
 from fedfibos.models.text import TextClassifier, text_classifier, tokenised
@@ -20,6 +21,7 @@ from fedfibos.types import Dataset
 MODELS: Mapping[str, Callable[..., nn.Module]] = {
     "mlp": MLP,
     "cnn": CNN,
+    "lenet": LeNet,
     "resnet8": resnet8,
     "resnet18": resnet18,
     "text": text_classifier,

@@ -75,7 +75,7 @@ def build_world(experiment: Experiment, *, device: str, data_dir: Path | None, w
         **choice.options,
     )
     method = experiment.build_method()
-    model = model_of(module, example=example, units=units(module), device=device)
+    model = model_of(module, example=example, units=units(module), device=device, channels_last=choice.channels_last)
     return World(method, model, population, split)
 
 
