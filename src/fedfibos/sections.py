@@ -164,12 +164,15 @@ class Evaluation:
         submodel_clients: For methods whose submodels differ between clients of equal capacity: at most so many
             clients of each capacity are averaged for the global accuracy of submodels; None: all.
         recalibration_samples: Training examples that batch normalisation is recalibrated on.
+        validation: Share of the training examples that no client gets and that accuracies are measured on, in place
+            of the test set: for choosing hyperparameters. 0: the test set, for reporting.
     """
 
     every: Positive = 10
     batch_size: Positive = 500
     submodel_clients: Positive | None = None
     recalibration_samples: Positive = 5000
+    validation: Annotated[float, Field(ge=0, lt=1)] = 0.0
 
 
 @dataclass(frozen=True, config=CONFIG)

@@ -18,6 +18,7 @@ from fedfibos.experiment import load_experiment
 from fedfibos.round import NoUploadError
 from fedfibos.simulate import CheckpointStore, Interrupted, simulate
 from fedfibos.simulate import engine as engine_module
+from fedfibos.simulate.engine import build_world
 
 BASE = """
 seed = 3
@@ -234,3 +235,17 @@ def test_final_json_has_what_the_reports_need(toml, tmp_path):
     assert final["global_accuracy"]["full"]["last"] == evaluated[-1]["evaluation"]["global"]["full"]
     assert set(evaluated[0]["evaluation"]["jaccard"]) == capacities - {"1.0"}
     assert evaluated[0]["evaluation"]["cv_f"] > 0
+
+
+def test_validation_examples_are_kept_from_the_clients_and_stand_in_for_the_test_set(toml):
+    test_set = build_world(load_experiment(toml), device="cpu", data_dir=None, warn=print).split
+    tuning = load_experiment(toml, ["evaluation.validation=0.25"])
+    world = build_world(tuning, device="cpu", data_dir=None, warn=print)
+    held_out = round(0.25 * len(test_set.train))
+    assert len(world.split.test) == held_out
+    assert sum(len(part) for part in world.population.parts) == len(world.split.train)
+
+    def images(*data):  # what they show, in an order of its own
+        return torch.cat([d.batch(torch.arange(len(d))).flatten(1) for d in data]).sort(0).values
+
+    assert torch.equal(images(world.split.train, world.split.test), images(test_set.train))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -28,6 +28,18 @@ class Split:
     test: Dataset
     classes: tuple[str, ...]
     name: str
+
+    def validation(self, share: float, generator: torch.Generator) -> Split:
+        """The same data with its test set put away: some training examples are held out and stand in for it.
+
+        Args:
+            share: Of the training examples that are held out, in (0, 1).
+            generator: Which ones: drawn at random.
+        """
+        order = torch.randperm(len(self.train), generator=generator)
+        held_out = max(1, round(share * len(order)))
+        test, train = (self.train.subset(part.sort().values) for part in (order[:held_out], order[held_out:]))
+        return replace(self, train=train, test=test)
 
 
 def checked_images(

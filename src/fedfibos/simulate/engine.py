@@ -27,7 +27,7 @@ from fedfibos.round import RoundReport, federated_round, sample
 from fedfibos.simulate.checkpoint import Checkpoint, CheckpointStore
 from fedfibos.simulate.population import Population, populate
 from fedfibos.simulate.workers import InProcess, Setting, WorkerPool, executor
-from fedfibos.types import Method
+from fedfibos.types import Method, stream
 
 Warn = Callable[[str], None]
 
@@ -58,6 +58,8 @@ def build_world(experiment: Experiment, *, device: str, data_dir: Path | None, w
             something that cannot be; one line each.
     """
     split = load(experiment.data.name, data_dir)
+    if experiment.evaluation.validation:
+        split = split.validation(experiment.evaluation.validation, stream(experiment.seed, "validation"))
     choice = experiment.model
     split = replace(
         split,
