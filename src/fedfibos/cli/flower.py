@@ -78,7 +78,7 @@ def show_traffic(outcome: Outcome, console: Console) -> None:
     """Print the bytes of a round, by client, against those of the full model; then the accuracies."""
     rounds = len(outcome.rounds)
     table = Table(title=f"bytes a round (mean of {rounds}); the full model is {outcome.full:,} each way")
-    table.box = SIMPLE
+    table.box, table.padding, table.pad_edge = SIMPLE, (0, 0), False  # 80 columns are enough
     columns = ("client", "capacity", "down", "of full", "up", "of full", "wire down", "wire up")
     for column in columns:
         table.add_column(column, justify="right", no_wrap=True)
