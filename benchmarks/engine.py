@@ -14,7 +14,8 @@ from fedfibos.methods.fedavg import FedAvg
 from fedfibos.methods.fedfibos import FedFIbOS
 from fedfibos.model import model_of
 from fedfibos.round import federated_round
-from fedfibos.simulate.workers import InProcess, Setting, WorkerPool
+from fedfibos.simulate.setting import Setting
+from fedfibos.simulate.workers import InProcess, WorkerPool
 from fedfibos.types import Client, Method
 
 METHODS: dict[str, Method] = {"fedavg": FedAvg(), "fedfibos": FedFIbOS()}

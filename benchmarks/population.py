@@ -15,7 +15,8 @@ from fedfibos.local import LocalTraining
 from fedfibos.methods.fedfibos import FedFIbOS
 from fedfibos.model import model_of
 from fedfibos.round import federated_round, sample
-from fedfibos.simulate.workers import InProcess, Setting
+from fedfibos.simulate.setting import Setting
+from fedfibos.simulate.workers import InProcess
 from fedfibos.types import Client
 
 COHORT = 1000

@@ -43,7 +43,7 @@ def test_bare_loop_and_engine_make_the_same_steps(benchmarks):
     named = dict(module.named_parameters())
     trained = torch.cat([named[name].detach().reshape(-1) for name in model.layout.names])
     torch.testing.assert_close(params.flat - upload.delta, trained, rtol=1e-5, atol=1e-6)
-    assert upload.loss == pytest.approx(loss, rel=1e-5)
+    assert float(upload.loss) == pytest.approx(loss, rel=1e-5)
 
 
 def test_every_model_has_the_size_that_is_said(benchmarks):
@@ -73,3 +73,15 @@ def test_the_page_is_the_results(benchmarks):
     """docs/performance.md is what benchmarks/performance.py writes from results/bench."""
     performance = benchmarks("performance")
     assert performance.PAGE.read_text(encoding="utf-8") == performance.page()
+
+
+def test_the_gpu_script_runs_on_a_cpu_and_its_floor_counts_the_papers_run(benchmarks):
+    gpu = benchmarks("gpu")
+    floor = gpu.floor(torch.device("cpu"), True)
+    assert floor["forward_macs"] == 555_422_720  # ResNet-18 on 32 x 32
+    images = 800 * 10 * 100 * 20
+    assert floor["operations_seconds"] == pytest.approx(
+        6 * floor["forward_macs"] * images / (floor["bf16_tflops"] * 1e12)
+    )
+    assert gpu.selection(torch.device("cpu"), True)["same"]
+    assert len(gpu.engine(torch.device("cpu"), True)) == 4

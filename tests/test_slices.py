@@ -106,7 +106,7 @@ def test_the_scaler_divides_the_outputs_of_every_layer_but_the_classifier(name):
     for hook in hooks:
         hook.remove()
     plain = train_slice(model, params, submodel, client, width=width, scaler=False)
-    assert scaled.loss == pytest.approx(hooked.loss, rel=1e-5)
+    assert float(scaled.loss) == pytest.approx(float(hooked.loss), rel=1e-5)
     torch.testing.assert_close(scaled.delta, hooked.delta, rtol=1e-3, atol=1e-5)
     # in front of a normalisation the scaler only moves its epsilon
     assert name not in ("mlp", "lenet", "cnn_none", "concat") or not torch.allclose(

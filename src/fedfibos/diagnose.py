@@ -20,10 +20,9 @@ import torch
 from rich.console import Group
 from rich.table import Table
 from torch import Tensor
-from torch.nn.functional import cross_entropy
 
 from fedfibos.evaluate import Scored
-from fedfibos.local import _loss
+from fedfibos.local import cross_entropy_loss
 from fedfibos.model import Model, has_batch_norm
 from fedfibos.params import Params
 from fedfibos.submodel import Mask, Submodel, budget, top_k
@@ -153,7 +152,8 @@ def _point(
     """∇F_n(x̃) and F_n on all of the client's examples, under the loss it trains with."""
     assert client.data is not None
     local = client.local
-    loss = partial(_loss, present=client.data.labels.unique()) if local.absent_labels == "mask" else cross_entropy
+    present = client.data.labels.unique() if local.absent_labels == "mask" else None
+    loss = partial(cross_entropy_loss, present=present)
     size = local.batch_size if fisher_from == "minibatch" else batch_size
     return _Point(
         client,

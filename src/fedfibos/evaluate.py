@@ -76,11 +76,13 @@ def correct(
             if calibration is None:
                 raise ValueError("a model with batch normalisation needs training data to recalibrate on, got none")
             recalibrate(module, calibration, batch_size, model.place)
-        hits = [
-            forward(module, model.place(test.batch(batch))).argmax(1).cpu() == test.labels[batch]
+        predicted = [
+            forward(module, model.place(test.batch(batch))).argmax(1)
             for batch in indices.split(batch_size)
+            if len(batch)
         ]
-    return torch.cat(hits) if hits else torch.empty(0, dtype=torch.bool)
+    classes = torch.cat(predicted).cpu() if predicted else indices.new_empty(0)
+    return classes == test.labels[indices]
 
 
 def accuracy(

@@ -31,13 +31,13 @@ class FisherObserver:
         self.source = source
         self.names = model.layout.names
         self.num_tensors = model.layout.num_maskable_tensors
-        self.num_examples = 0
+        self.num_examples = torch.zeros((), device=model.device)  # a tensor: a replayed step runs no Python
         self.sum = torch.zeros(model.layout.num_maskable, device=model.device)
         self.views = model.layout.maskable_views(self.sum)
 
     def __call__(self, step: Step) -> None:
         """Add one local step."""
-        self.num_examples += len(step.labels)
+        self.num_examples.add_(len(step.labels))
         if self.source == "minibatch":
             gradients = list(step.gradients[: self.num_tensors])
             torch._foreach_addcmul_(self.views, gradients, gradients)
@@ -47,7 +47,7 @@ class FisherObserver:
 
     def estimate(self) -> Tensor:
         """f̂, float32, shape ``(d,)``."""
-        return self.sum / max(self.num_examples, 1)
+        return self.sum / self.num_examples.clamp_min(1)
 
     def _per_example(self, step: Step) -> list[Tensor]:
         """Gradient of every example's own loss, per maskable tensor; shape (B, *shape)."""

@@ -15,8 +15,9 @@ from torch.nn.functional import cross_entropy
 
 from fedfibos.model import Model
 from fedfibos.params import Params
+from fedfibos.replay import Replayed, can_record
 from fedfibos.submodel import Mask, Submodel
-from fedfibos.types import Client, Inputs, Upload, forward
+from fedfibos.types import Client, Dataset, Inputs, Upload, forward
 
 
 @dataclass(frozen=True)
@@ -221,36 +222,65 @@ def local_training(
         else _sgd(local, work.layout.views(trained))
     )
     autocast = torch.autocast(model.device.type, torch.bfloat16) if local.precision == "bfloat16" else nullcontext()
-    loss_of = partial(_loss, present=data.labels.unique() if local.absent_labels == "mask" else None)
-    losses = []
+    loss_of = partial(cross_entropy_loss, present=data.labels.unique() if local.absent_labels == "mask" else None)
+    total_loss = torch.zeros((), dtype=torch.float64, device=model.device)
+
+    def step(inputs: Inputs, labels: Tensor) -> None:
+        slope = None
+        if constrain is not None:
+            with torch.no_grad():
+                effective, slope = constrain(trained)
+                work.values.copy_(effective)
+        with autocast:
+            loss = loss_of(forward(module, inputs), labels)
+        gradients = [
+            torch.zeros_like(p) if g is None else g
+            for p, g in zip(
+                work.parameters,
+                torch.autograd.grad(loss, work.parameters, allow_unused=True),
+                strict=True,
+            )
+        ]
+        if observe is not None:
+            observe(Step(module, inputs, labels, gradients, loss_of))
+        if slope is not None:
+            torch._foreach_mul_(gradients, work.layout.views(slope))
+        move(gradients, masks)
+        total_loss.add_(loss.detach())
+
+    batches = list(batch_indices(local, len(data), client.stream("batches"), work.has_batch_norm))
+    run = Replayed(step, work.recorder if can_record(model.device) else None)
     with seeded(client.stream("dropout"), model.device):
-        shuffle, augment = client.stream("batches"), client.stream("augment")
-        for indices in batch_indices(local, len(data), shuffle, work.has_batch_norm):
-            slope = None
-            if constrain is not None:
-                with torch.no_grad():
-                    effective, slope = constrain(trained)
-                    work.values.copy_(effective)
-            inputs = model.place(data.batch(indices, augment))
-            labels = data.labels[indices].to(model.device)
-            with autocast:
-                loss = loss_of(forward(module, inputs), labels)
-            gradients = [
-                torch.zeros_like(p) if g is None else g
-                for p, g in zip(
-                    work.parameters,
-                    torch.autograd.grad(loss, work.parameters, allow_unused=True),
-                    strict=True,
-                )
-            ]
-            if observe is not None:
-                observe(Step(module, inputs, labels, gradients, loss_of))
-            if slope is not None:
-                torch._foreach_mul_(gradients, work.layout.views(slope))
-            move(gradients, masks)
-            losses.append(loss.detach())
-    delta = start.sub_(trained)
-    return Upload(submodel, delta, float(torch.stack(losses).mean()), len(losses))
+        for inputs, labels in feed(model, data, batches, client.stream("augment"), model.device.type != "cpu"):
+            run(inputs, labels)
+    return Upload(submodel, start.sub_(trained), total_loss / len(batches), len(batches))
+
+
+def feed(
+    model: Model, data: Dataset, batches: Sequence[Tensor], augment: torch.Generator, at_once: bool
+) -> Iterator[tuple[Inputs, Tensor]]:
+    """Inputs and labels of every step, on the model's device.
+
+    Args:
+        model: Says where.
+        data: The examples.
+        batches: Their positions, step by step.
+        augment: Random stream of the augmentation.
+        at_once: Gather all steps' inputs in one go and cut them up, where an input is one tensor: a GPU would spend
+            its time on small copies. One batch is kept in memory at a time otherwise.
+    """
+    if at_once:
+        together = torch.cat(list(batches))
+        inputs = data.batch(together, augment)
+        if isinstance(inputs, Tensor):
+            sizes = [len(batch) for batch in batches]
+            labels = data.labels[together].to(model.device)
+            placed = model.place(inputs)
+            assert isinstance(placed, Tensor)
+            yield from zip(placed.split(sizes), labels.split(sizes), strict=True)
+            return
+    for batch in batches:
+        yield model.place(data.batch(batch, augment)), data.labels[batch].to(model.device)
 
 
 Move = Callable[[list[Tensor], list[Tensor] | None], None]
@@ -288,7 +318,14 @@ def _sgd(local: LocalTraining, values: list[Tensor]) -> Move:
 def _adamw(local: LocalTraining, values: list[Tensor]) -> Move:
     """torch.optim.AdamW, its state fresh."""
     parameters = [nn.Parameter(value) for value in values]
-    optimizer = torch.optim.AdamW(parameters, local.lr, betas=local.betas, weight_decay=local.weight_decay, fused=True)
+    optimizer = torch.optim.AdamW(
+        parameters,
+        local.lr,
+        betas=local.betas,
+        weight_decay=local.weight_decay,
+        fused=True,
+        capturable=values[0].is_cuda,
+    )
 
     def move(gradients: list[Tensor], masks: list[Tensor] | None) -> None:
         _mask_and_clip(gradients, masks, local.clip_norm)
@@ -307,7 +344,7 @@ def _mask_and_clip(gradients: list[Tensor], masks: list[Tensor] | None, clip_nor
         torch._foreach_mul_(gradients, factor.clamp(max=1.0))
 
 
-def _loss(scores: Tensor, labels: Tensor, *, present: Tensor | None) -> Tensor:
+def cross_entropy_loss(scores: Tensor, labels: Tensor, *, present: Tensor | None) -> Tensor:
     """Cross-entropy; with ``present`` the other classes' scores are 0 (they stay in the denominator)."""
     if present is not None:
         keep = torch.zeros(scores.shape[1], device=scores.device)

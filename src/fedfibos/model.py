@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from fedfibos.axes import Axes
 from fedfibos.derive import derive_axes
 from fedfibos.params import Layout, Params, layout_of, params_of
+from fedfibos.replay import recorder
 from fedfibos.resize import resized
 from fedfibos.submodel import Mask, Submodel
 from fedfibos.types import Inputs
@@ -30,6 +31,7 @@ class Workspace:
         layout: Where its tensors lie in the flat vector.
         values: float32, shape ``(layout.size,)``: the module's parameters.
         parameters: The module's parameters, in layout order.
+        recorder: What records its training steps; None on a CPU.
     """
 
     def __init__(self, module: nn.Module, layout: Layout, device: torch.device) -> None:
@@ -43,6 +45,7 @@ class Workspace:
         self._buffers = list(self.module.buffers())
         self._initial_buffers = [buffer.clone() for buffer in self._buffers]
         self.has_batch_norm = has_batch_norm(module)
+        self.recorder = recorder(device)
 
     def load(self, values: Tensor) -> nn.Module:
         """Copy a local vector in and put buffers back to their initial values: no trace of the last client."""

@@ -101,7 +101,7 @@ def merge(
             continue
         next_state = method.update(next_state, client, outcome)
         sums.add(outcome, client.weight)
-        losses.append(outcome.loss)
+        losses.append(float(outcome.loss))
         down += download_bytes(outcome.submodel, params.layout)
         up += upload_bytes(outcome)
     if not losses:
@@ -127,5 +127,5 @@ def fault(upload: Upload) -> str | None:
     for name, tensor in (("update", upload.delta), ("statistic", upload.statistic)):
         if tensor is not None and not bool(torch.isfinite(torch.stack(torch.aminmax(tensor))).all()):
             bad = int((~torch.isfinite(tensor)).sum())
-            return f"its {name} has {bad} values that are not finite (training loss {upload.loss:g})"
+            return f"its {name} has {bad} values that are not finite (training loss {float(upload.loss):g})"
     return None

@@ -93,7 +93,7 @@ class Upload:
     Attributes:
         submodel: The coordinates it held.
         delta: Start minus end of the local training, zero off the mask.
-        loss: Mean training loss over its steps.
+        loss: Mean training loss over its steps: a number, or one in a tensor that the device may still be at.
         num_steps: Local steps made.
         statistic: A statistic of each maskable coordinate for the server (FedFIbOS: the Fisher estimate), or None.
         observed: Where ``statistic`` is an estimate: on the ``held`` coordinates only, or on ``all``.
@@ -103,7 +103,7 @@ class Upload:
 
     submodel: Submodel
     delta: Tensor
-    loss: float
+    loss: float | Tensor
     num_steps: int
     statistic: Tensor | None = None
     observed: Literal["held", "all"] = "held"

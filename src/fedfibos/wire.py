@@ -154,7 +154,7 @@ def encode_upload(
     coverage = 0 if statistic is None else _COVERAGE.index(upload.observed)
     parts = [
         _header(_Kind.UPLOAD, client, t, layout),
-        _UPLOAD.pack(answers, upload.loss, upload.num_steps, coverage, upload.held is not None),
+        _UPLOAD.pack(answers, float(upload.loss), upload.num_steps, coverage, upload.held is not None),
         _float32(_dense(submodel, upload.delta)),
     ]
     if statistic is not None:

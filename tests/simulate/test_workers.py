@@ -15,7 +15,9 @@ from fedfibos.methods import METHODS
 from fedfibos.model import model_of
 from fedfibos.models import build
 from fedfibos.round import federated_round
-from fedfibos.simulate.workers import InProcess, Setting, WorkerPool
+from fedfibos.simulate.overlapped import Overlapped
+from fedfibos.simulate.setting import Setting
+from fedfibos.simulate.workers import InProcess, WorkerPool
 from fedfibos.types import Client
 
 INPUT, CLASSES, CLIENTS = (1, 8, 8), 4, 5
@@ -69,6 +71,20 @@ def test_any_number_of_workers_gives_the_same_bytes(name, settings, workers):
     assert state.rows.clients() == pooled_state.rows.clients()
     assert all(torch.equal(state.rows.get(n), pooled_state.rows.get(n)) for n in state.rows.clients())
     assert all(torch.equal(a, b) for a, b in zip(scores, pooled_scores, strict=True))
+
+
+@pytest.mark.parametrize(("name", "settings"), [*((name, {}) for name in METHODS), ("fedfibos", {"sharing": "client"})])
+@pytest.mark.parametrize("width", [2, 10])
+def test_clients_side_by_side_give_the_same_bytes(name, settings, width):
+    """What a GPU runs, on the CPU: lanes with workspaces of their own."""
+    of = setting(name, **settings)
+    params, state, rejected, scores = two_rounds(of, InProcess(of))
+    lanes_params, lanes_state, lanes_rejected, lanes_scores = two_rounds(of, Overlapped(of, width))
+    assert params.sha256() == lanes_params.sha256()
+    assert rejected == lanes_rejected == {4: "client 4 has no training example, wanted at least 1"}
+    assert all(torch.equal(state.tensors[name], lanes_state.tensors[name]) for name in state.tensors)
+    assert all(torch.equal(state.rows.get(n), lanes_state.rows.get(n)) for n in state.rows.clients())
+    assert all(torch.equal(a, b) for a, b in zip(scores, lanes_scores, strict=True))
 
 
 def test_a_killed_worker_is_reported_in_one_line():

@@ -71,13 +71,18 @@ class ImageData:
             augment: Random stream of the crops and flips, one draw an image; None for none. A data
                 set without augmentation draws nothing from it.
         """
-        images = self.pixels[indices if self.chosen is None else self.chosen[indices]]
+        positions = indices if self.chosen is None else self.chosen[indices]
+        images = self.pixels[positions.to(self.pixels.device)]
         if augment is not None and self.crop_and_flip:
             images = random_crop_and_flip(images, augment)
         shape = (-1, 1, 1)
         mean = torch.tensor(self.mean, device=images.device).mul_(self.white).view(shape)
         std = torch.tensor(self.std, device=images.device).mul_(self.white).view(shape)
         return images.float().sub_(mean).div_(std)
+
+    def to(self, device: torch.device) -> ImageData:
+        """The same with its pixels on a device, where batches are then made; positions and labels stay."""
+        return replace(self, pixels=self.pixels.to(device))
 
     def subset(self, indices: Tensor) -> ImageData:
         """The images at those positions of this data set, in that order; no pixel is copied."""
@@ -107,11 +112,15 @@ class TensorData:
 
     def batch(self, indices: Tensor, augment: torch.Generator | None = None) -> Tensor:
         """The inputs at those positions; ``augment`` is not used."""
-        return self.inputs[indices]
+        return self.inputs[indices.to(self.inputs.device)]
+
+    def to(self, device: torch.device) -> TensorData:
+        """The same with its inputs on a device; labels stay."""
+        return TensorData(self.inputs.to(device), self.labels)
 
     def subset(self, indices: Tensor) -> TensorData:
         """The examples at those positions, in that order (copied)."""
-        return TensorData(self.inputs[indices], self.labels[indices])
+        return TensorData(self.inputs[indices.to(self.inputs.device)], self.labels[indices])
 
 
 def random_crop_and_flip(images: Tensor, generator: torch.Generator) -> Tensor:

@@ -10,6 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from fedfibos.data.images import ImageData, TensorData
 from fedfibos.types import Dataset
 
 
@@ -28,6 +29,11 @@ class Split:
     test: Dataset
     classes: tuple[str, ...]
     name: str
+
+    def to(self, device: torch.device) -> Split:
+        """The same with what can be there (images) on a device; texts are padded batch by batch on the CPU."""
+        train, test = (d.to(device) if isinstance(d, ImageData | TensorData) else d for d in (self.train, self.test))
+        return replace(self, train=train, test=test)
 
     def validation(self, share: float, generator: torch.Generator) -> Split:
         """The same data with its test set put away: some training examples are held out and stand in for it.

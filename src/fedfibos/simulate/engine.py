@@ -26,7 +26,8 @@ from fedfibos.record import RunDirectory, summarise
 from fedfibos.round import RoundReport, federated_round, sample
 from fedfibos.simulate.checkpoint import Checkpoint, CheckpointStore
 from fedfibos.simulate.population import Population, populate
-from fedfibos.simulate.workers import InProcess, Setting, WorkerPool, executor
+from fedfibos.simulate.setting import Setting
+from fedfibos.simulate.workers import Executor, executor
 from fedfibos.types import Method, stream
 
 Warn = Callable[[str], None]
@@ -66,6 +67,8 @@ def build_world(experiment: Experiment, *, device: str, data_dir: Path | None, w
         train=encode(choice.name, split.train, choice.options),
         test=encode(choice.name, split.test, choice.options),
     )
+    if torch.device(device).type != "cpu":
+        split = split.to(torch.device(device))
     population = populate(experiment, split, warn)
     example = split.train.batch(torch.arange(2))
     module = build(
@@ -175,7 +178,7 @@ class _Run:
     on_round: Callable[[dict[str, Any]], None]
     on_warning: Warn
 
-    def rounds(self, now: Checkpoint, engine: InProcess | WorkerPool) -> Checkpoint:
+    def rounds(self, now: Checkpoint, engine: Executor) -> Checkpoint:
         """Run the rounds that are left."""
         world, federation = self.world, self.experiment.federation
         written = now.round
@@ -206,9 +209,7 @@ class _Run:
                     raise Interrupted(now.round)
         return now
 
-    def _record(
-        self, now: Checkpoint, report: RoundReport, engine: InProcess | WorkerPool, started: float
-    ) -> dict[str, Any]:
+    def _record(self, now: Checkpoint, report: RoundReport, engine: Executor, started: float) -> dict[str, Any]:
         """The round's line of ``rounds.jsonl``, with an evaluation where one is due."""
         for client, reason in report.rejected.items():
             self.on_warning(f"round {now.round}: client {client} was rejected: {reason}")

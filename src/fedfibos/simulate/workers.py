@@ -20,48 +20,16 @@ import torch
 from torch import Tensor
 
 from fedfibos.allocator import keep_freed_memory
-from fedfibos.evaluate import Scoring, correct
-from fedfibos.local import LocalTrainingError
+from fedfibos.evaluate import Scoring
 from fedfibos.model import Model
 from fedfibos.params import Params
 from fedfibos.round import Job
+from fedfibos.simulate.overlapped import Overlapped
+from fedfibos.simulate.setting import Setting
 from fedfibos.submodel import Mask, Slice, Submodel
-from fedfibos.types import Client, Dataset, Method, Upload
+from fedfibos.types import Client, Method, Upload
 
 Outcome = TypeVar("Outcome")
-
-
-@dataclass(frozen=True)
-class Setting:
-    """What a worker needs to know, once: all but the parameters and the jobs.
-
-    Attributes:
-        method: The method.
-        model: Architecture, layout, device.
-        client_data: Client id -> its training examples.
-        test: The test set.
-        calibration: Training examples for the statistics of batch normalisation; None without any.
-        batch_size: Examples a forward pass in evaluation.
-    """
-
-    method: Method
-    model: Model
-    client_data: Callable[[int], Dataset]
-    test: Dataset
-    calibration: Dataset | None
-    batch_size: int
-
-    def train(self, params: Params, client: Client, submodel: Submodel) -> Upload | str:
-        """Train one client; a client that cannot train gives the reason."""
-        try:
-            client = replace(client, data=self.client_data(client.id))
-            return self.method.train(self.model, params, submodel, client)
-        except LocalTrainingError as error:
-            return str(error)
-
-    def score(self, params: Params, work: Scoring) -> Tensor:
-        """Evaluate one submodel."""
-        return correct(self.model, params, work, self.test, self.batch_size, self.calibration)
 
 
 class WorkerError(RuntimeError):
@@ -300,9 +268,14 @@ def _deposit(slot: _Slot, upload: Upload) -> _Reply:
     if upload.statistic is not None:
         slot.statistic.copy_(upload.statistic)
     held = None if upload.held is None else upload.held.numpy()
-    return _Reply(upload.loss, upload.num_steps, upload.statistic is not None, upload.observed, held)
+    return _Reply(float(upload.loss), upload.num_steps, upload.statistic is not None, upload.observed, held)
 
 
-def executor(setting: Setting, num_workers: int) -> InProcess | WorkerPool:
-    """One worker trains in this process; more are processes of their own."""
+Executor = InProcess | WorkerPool | Overlapped
+
+
+def executor(setting: Setting, num_workers: int) -> Executor:
+    """Clients side by side on a GPU; on a CPU one worker trains in this process, more are processes of their own."""
+    if setting.model.device.type != "cpu":
+        return Overlapped(setting)
     return InProcess(setting) if num_workers == 1 else WorkerPool(setting, num_workers)

@@ -1,0 +1,241 @@
+"""Check and measure the CUDA engine: ``python benchmarks/gpu.py --out FOLDER [--data-dir DIR] [--minutes M]``.
+
+In this order, each written to ``FOLDER/gpu.json`` as it is known, so that a cut-off run leaves what it found:
+
+1. floor: the measured rate of bfloat16 matrix products and the memory's bandwidth, and what they make of the paper's
+   CIFAR-10 run (ResNet-18, 800 rounds of 10 clients, 100 steps of batch 20).
+2. equality: two rounds of every method on the device against the CPU engine, in float32 without TF32.
+3. selection: exact top-k of 11.2 million scores against ``torch.topk``.
+4. engine: seconds a round of the paper's setting, recorded and overlapped against eager and in turn.
+5. training: as many rounds of the paper's setting as the minutes allow, FedFIbOS first, then FIARSE, into directories
+   that ``fedfibos sweep`` and ``resume`` go on with. Without a data folder this step is left out.
+
+``--device cpu`` runs the same on a CPU, for testing the script.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from selection import SIZE
+
+from fedfibos.cost import forward_macs
+from fedfibos.data.images import ImageData
+from fedfibos.environment import describe
+from fedfibos.local import LocalTraining
+from fedfibos.methods import METHODS
+from fedfibos.model import model_of
+from fedfibos.models import build
+from fedfibos.round import federated_round
+from fedfibos.select import top_k
+from fedfibos.simulate import Interrupted
+from fedfibos.simulate.overlapped import AT_A_TIME, Overlapped
+from fedfibos.simulate.setting import Setting
+from fedfibos.simulate.workers import InProcess
+from fedfibos.submodel import full
+from fedfibos.sweep import SweepProgress, load_study, run_study
+from fedfibos.types import Client
+
+STUDY = Path(__file__).parent.parent / "experiments" / "paper" / "cifar10.toml"
+CAPACITIES = (1.0, 0.5, 0.25, 0.125, 0.0625)
+TOLERANCE = 2e-3
+"""Largest difference of a parameter after two rounds, relative to the largest change of any: other kernels, other
+orders of summation, fifty steps of each of five clients."""
+
+
+def images(count: int, seed: int) -> ImageData:
+    """Noise in the shape of CIFAR-10: speed and equality do not depend on what it shows."""
+    generator = torch.Generator().manual_seed(seed)
+    pixels = torch.randint(256, (count, 3, 32, 32), generator=generator).to(torch.uint8)
+    labels = torch.randint(10, (count,), generator=generator)
+    return ImageData(pixels, labels, (0.5,) * 3, (0.25,) * 3, crop_and_flip=True)
+
+
+def seconds(device: torch.device, run: Callable[[], object], repeats: int) -> float:
+    """Median seconds, the device's work included."""
+    times = []
+    for _ in range(repeats + 1):
+        _wait(device)
+        start = time.perf_counter()
+        run()
+        _wait(device)
+        times.append(time.perf_counter() - start)
+    return sorted(times[1:])[repeats // 2]
+
+
+def _wait(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+def floor(device: torch.device, tiny: bool) -> dict[str, Any]:
+    """Operations over the measured rate, bytes over the measured bandwidth, for the paper's run."""
+    n = 512 if tiny else 8192
+    a = torch.randn(n, n, device=device, dtype=torch.bfloat16)
+    rate = 2 * n**3 / seconds(device, lambda: a @ a, 10)
+    flat = torch.randn(n * n, device=device)
+    bandwidth = 2 * flat.nbytes / seconds(device, lambda: flat.clone(), 10)
+    model = model_of(build("resnet18", 10, (3, 32, 32), norm="batch", seed=0))
+    params = model.initial_params()
+    macs = forward_macs(model, params, full(model.layout), images(2, 0))
+    steps, batch = 800 * 10 * 100, 20
+    operations = 3 * 2 * macs * steps * batch  # the backward pass costs two forward passes
+    # A step reads weights three times (forward, backward, update), writes and reads gradients, writes weights, and adds
+    # the squared gradients (two passes) and the mask (one): nine passes over float32.
+    traffic = 9 * 4 * model.layout.size * steps
+    return {
+        "bf16_tflops": rate / 1e12,
+        "bandwidth_GBs": bandwidth / 1e9,
+        "forward_macs": macs,
+        "operations_seconds": operations / rate,
+        "bytes_seconds": traffic / bandwidth,
+        "floor_seconds": operations / rate + traffic / bandwidth,
+    }
+
+
+def equality(device: torch.device) -> dict[str, Any]:
+    """Largest relative difference of the parameters after two rounds, by method."""
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
+    found = {}
+    for name, cls in METHODS.items():
+        ends = []
+        for where in (torch.device("cpu"), device):
+            model = model_of(
+                build("cnn", 10, (3, 32, 32), norm="batch", seed=0, channels=(16, 32)),
+                example=torch.zeros(2, 3, 32, 32),
+                device=where,
+            )
+            data = [images(60, n).to(where) for n in range(5)]
+            setting = Setting(cls(), model, data.__getitem__, data[0], data[1], 100)
+            engine = InProcess(setting) if where.type == "cpu" and device.type != "cpu" else Overlapped(setting)
+            ends.append(rounds(setting, engine, 2, LocalTraining(steps=25, batch_size=20, lr=0.05)).cpu())
+        start = model.initial_params().flat.cpu()
+        scale = float((ends[0] - start).abs().max())
+        found[name] = float((ends[0] - ends[1]).abs().max()) / scale
+    return {"relative": found, "tolerance": TOLERANCE, "within": all(v <= TOLERANCE for v in found.values())}
+
+
+def rounds(setting: Setting, engine: InProcess | Overlapped, count: int, local: LocalTraining) -> torch.Tensor:
+    """The flat parameters after some rounds of clients 0 to 4 (or 9, where the data has ten)."""
+    model, method = setting.model, setting.method
+    params = model.initial_params()
+    params = replace(params, flat=params.flat.to(model.device))
+    state = method.init(params)
+    for t in range(count):
+        cohort = [Client(n, CAPACITIES[n % 5], t, 0, local) for n in range(5)]
+        state, params, report = federated_round(method, model, state, params, cohort, engine.train)
+        assert not report.rejected, report.rejected
+    return params.flat
+
+
+def selection(device: torch.device, tiny: bool) -> dict[str, Any]:
+    """Seconds of both, and whether they agree."""
+    scores = torch.randn(SIZE // 100 if tiny else SIZE, device=device).square()
+    k = len(scores) // 16
+    same = int(top_k(scores, k).sum()) == k and bool(scores[top_k(scores, k)].min() == torch.topk(scores, k)[0][-1])
+    return {
+        "torch.topk": seconds(device, lambda: torch.topk(scores, k), 10),
+        "top_k": seconds(device, lambda: top_k(scores, k), 10),
+        "same": same,
+    }
+
+
+def engine(device: torch.device, tiny: bool) -> dict[str, Any]:
+    """Seconds a round of ten clients, ResNet-18 with batch normalisation, FedFIbOS; four ways of running them."""
+    found: dict[str, Any] = {}
+    local = LocalTraining(steps=2 if tiny else 100, batch_size=20, lr=0.1, precision="bfloat16")
+    name = "resnet8" if tiny else "resnet18"
+    data = [images(500, n).to(device) for n in range(10)]
+    for label, width, recorded, last in (
+        ("side by side, recorded, channels last", AT_A_TIME, True, True),
+        ("side by side, recorded", AT_A_TIME, True, False),
+        ("in turn, recorded, channels last", 1, True, True),
+        ("in turn, eager, channels last", 1, False, True),
+    ):
+        module = build(name, 10, (3, 32, 32), norm="batch", seed=0)
+        model = model_of(module, device=device, channels_last=last)
+        setting = Setting(METHODS["fedfibos"](), model, data.__getitem__, data[0], data[1], 500)
+        side_by_side = Overlapped(setting, width)
+        params = model.initial_params()
+        params = replace(params, flat=params.flat.to(device))
+        state = setting.method.init(params)
+        if not recorded:
+            for lane in side_by_side.lanes:
+                lane.setting.model.workspace(full(model.layout)).recorder = None
+
+        def run(setting=setting, state=state, params=params, side_by_side=side_by_side) -> None:
+            cohort = [Client(n, CAPACITIES[n % 5], 0, 0, local) for n in range(10)]
+            federated_round(setting.method, setting.model, state, params, cohort, side_by_side.train)
+
+        found[label] = seconds(device, run, 3)
+    return found
+
+
+class Until(SweepProgress):
+    """Says how far a run is, and interrupts it at a moment: it writes a checkpoint and stops."""
+
+    def __init__(self, moment: float) -> None:
+        self.moment = moment
+
+    def start(self, run: Any, resumed: bool) -> Callable[[Any], None]:
+        """See :class:`fedfibos.sweep.SweepProgress`."""
+
+        def note(record: Any) -> None:
+            if "evaluation" in record:
+                print(run.folder, record["round"], record["evaluation"]["global"]["full"], flush=True)
+            if time.time() > self.moment:
+                os.kill(os.getpid(), signal.SIGINT)
+
+        return note
+
+
+def training(device: str, out: Path, data_dir: Path, minutes: float) -> None:
+    """The paper's CIFAR-10 runs, two classes a client, non-uniform, method after method."""
+    overrides = ["local.precision=bfloat16", "model.channels_last=true", "evaluation.every=20", "run.score_home=memory"]
+    only = ["split=high", "mix=non-uniform", "seed=0"]
+    for method in ("fedfibos", "fiarse"):
+        study = load_study(STUDY, overrides, [*only, f"method={method}"])
+        try:
+            run_study(study, out, Until(time.time() + 30 * minutes), device=device, data_dir=data_dir)
+        except Interrupted as stopped:
+            print(f"{method}: {stopped}; the checkpoint goes on from there")
+
+
+def main() -> None:
+    """Run everything, in order."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--data-dir", type=Path)
+    parser.add_argument("--minutes", type=float, default=6.0, help="for training, both methods together")
+    parser.add_argument("--device", default="cuda")
+    arguments = parser.parse_args()
+    device = torch.device(arguments.device)
+    tiny = device.type == "cpu"
+    arguments.out.mkdir(parents=True, exist_ok=True)
+    found: dict[str, Any] = {"made": describe(arguments.device, ["benchmarks/gpu.py"])}
+    if device.type == "cuda":
+        found["card"] = torch.cuda.get_device_name(device)
+    for name, measure in (
+        ("floor", lambda: floor(device, tiny)),
+        ("equality", lambda: equality(device)),
+        ("selection", lambda: selection(device, tiny)),
+        ("engine", lambda: engine(device, tiny)),
+    ):
+        found[name] = measure()
+        print(name, json.dumps(found[name]), flush=True)
+        (arguments.out / "gpu.json").write_text(json.dumps(found, indent=1) + "\n")
+    if arguments.data_dir is not None:
+        training(arguments.device, arguments.out / "runs", arguments.data_dir, arguments.minutes)
+
+
+if __name__ == "__main__":
+    main()

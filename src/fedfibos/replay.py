@@ -1,0 +1,117 @@
+"""A step that is run many times: on a GPU recorded once and replayed, without the cost of launching its kernels.
+
+Many small clients are bound by launches: a ResNet-18's step is some hundred kernels of a few microseconds each. A
+recording (a CUDA graph) launches all of them at once, and the processor is free to start the next client meanwhile.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from fedfibos.types import Inputs
+
+Run = Callable[[Inputs, Tensor], None]
+"""One step in place: (inputs, labels). What it changes must be tensors; Python runs it only until it is recorded."""
+
+Recorder = Callable[[Callable[[], None]], Callable[[], None]]
+"""Takes a function of tensors down and returns what runs it again. Taking it down must not run it."""
+
+
+class CudaRecorder:
+    """Records into CUDA graphs, one after another, in one pool of memory.
+
+    The last recording is kept alive: the device may still be running it when its client's code is over. Nothing is
+    recorded on the default stream, which cannot be.
+    """
+
+    def __init__(self) -> None:
+        self.pool = torch.cuda.graph_pool_handle()
+        self.last: torch.cuda.CUDAGraph | None = None
+
+    def __call__(self, function: Callable[[], None]) -> Callable[[], None]:
+        """Record on the current stream."""
+        graph = torch.cuda.CUDAGraph()
+        collecting = gc.isenabled()
+        gc.disable()  # a collection could free another graph, which is not allowed meanwhile
+        try:
+            # torch.cuda.graph() would wait for the whole device first, and with it for all other clients.
+            graph.capture_begin(pool=self.pool, capture_error_mode="thread_local")
+            try:
+                function()
+            finally:
+                graph.capture_end()
+        finally:
+            if collecting:
+                gc.enable()
+        self.last = graph
+        replay: Callable[[], None] = graph.replay
+        return replay
+
+
+def recorder(device: torch.device) -> Recorder | None:
+    """The recorder of a device, where it has one."""
+    return CudaRecorder() if device.type == "cuda" else None
+
+
+def can_record(device: torch.device) -> bool:
+    """Whether the current stream can be recorded."""
+    return device.type != "cuda" or torch.cuda.current_stream(device) != torch.cuda.default_stream(device)
+
+
+class Replayed:
+    """A step that is run as it is the first time, and recorded the second time that it gets inputs of that shape.
+
+    The first time settles what a recording must not contain: kernels are chosen, optimiser state is made. Inputs of any
+    other shape (a last, smaller batch; padded texts) are run as they are.
+
+    Args:
+        run: The step.
+        record: None: never record.
+    """
+
+    def __init__(self, run: Run, record: Recorder | None) -> None:
+        self.run = run
+        self.record = record
+        self.shape: object = None
+        self.replay: Callable[[], None] | None = None
+        self.inputs: Inputs
+        self.labels: Tensor
+
+    def __call__(self, inputs: Inputs, labels: Tensor) -> None:
+        """One step."""
+        shape = _shape(inputs, labels)
+        if self.record is None or (self.shape is not None and shape != self.shape):
+            self.run(inputs, labels)
+        elif self.shape is None:
+            self.shape = shape
+            self.run(inputs, labels)
+        else:
+            if self.replay is None:
+                self.inputs, self.labels = _copy(inputs), labels.clone()
+                self.replay = self.record(lambda: self.run(self.inputs, self.labels))
+            else:
+                _overwrite(self.inputs, inputs)
+                self.labels.copy_(labels)
+            self.replay()
+
+
+def _shape(inputs: Inputs, labels: Tensor) -> object:
+    if isinstance(inputs, Tensor):
+        return inputs.shape, labels.shape
+    return {name: tensor.shape for name, tensor in inputs.items()}, labels.shape
+
+
+def _copy(inputs: Inputs) -> Inputs:
+    return inputs.clone() if isinstance(inputs, Tensor) else {name: tensor.clone() for name, tensor in inputs.items()}
+
+
+def _overwrite(static: Inputs, inputs: Inputs) -> None:
+    if isinstance(static, Tensor) and isinstance(inputs, Tensor):
+        static.copy_(inputs)
+    elif not isinstance(static, Tensor) and not isinstance(inputs, Tensor):
+        for name, tensor in static.items():
+            tensor.copy_(inputs[name])

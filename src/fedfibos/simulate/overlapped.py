@@ -1,0 +1,79 @@
+"""Where clients train on a GPU: several at a time, each on a stream and in a workspace of its own.
+
+A client's batches of twenty images fill a fraction of a GPU, so a cohort's clients run side by side. One thread hands
+their work to the device without waiting for it (see :mod:`fedfibos.replay`); the wait is at the end of a group.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
+from itertools import islice
+
+import torch
+from torch import Tensor
+
+from fedfibos.evaluate import Scoring
+from fedfibos.model import Model
+from fedfibos.params import Params
+from fedfibos.round import Job
+from fedfibos.simulate.setting import Setting
+from fedfibos.submodel import Submodel
+from fedfibos.types import Client, Method, Upload
+
+AT_A_TIME = 10
+"""Clients side by side. Each takes a workspace, gradients, activations and a recording's memory."""
+
+
+class Lane:
+    """A stream and a workspace. On a CPU there are no streams, and what is handed to a lane is done at once."""
+
+    def __init__(self, setting: Setting) -> None:
+        model = setting.model
+        self.setting = replace(setting, model=replace(model, _workspaces={}))
+        self.stream = torch.cuda.Stream(model.device) if model.device.type == "cuda" else None
+
+    def train(self, params: Params, client: Client, submodel: Submodel) -> Upload | str:
+        """Hand over one client. Its work waits for what the caller's stream was given before."""
+        if self.stream is not None:
+            self.stream.wait_stream(torch.cuda.current_stream(self.stream.device))
+        with self._current():
+            return self.setting.train(params, client, submodel)
+
+    def join(self) -> None:
+        """The caller's stream goes on after this lane's work, and no memory of the lane is reused before it is done."""
+        if self.stream is not None:
+            self.stream.synchronize()
+
+    def _current(self) -> AbstractContextManager[object]:
+        return nullcontext() if self.stream is None else torch.cuda.stream(self.stream)
+
+
+class Overlapped:
+    """Trains ``width`` clients side by side on the setting's device; evaluates one submodel after another."""
+
+    def __init__(self, setting: Setting, width: int = AT_A_TIME) -> None:
+        self.setting = setting
+        self.lanes = [Lane(setting) for _ in range(width)]
+
+    def train(
+        self, method: Method, model: Model, params: Params, jobs: Iterable[Job]
+    ) -> Iterator[tuple[Client, Upload | str]]:
+        """See :data:`fedfibos.round.RunClients`."""
+        queue = iter(jobs)
+        while group := list(islice(queue, len(self.lanes))):
+            outcomes = [
+                (client, lane.train(params, client, submodel))
+                for lane, (client, submodel) in zip(self.lanes, group, strict=False)
+            ]
+            for lane in self.lanes:
+                lane.join()
+            yield from outcomes
+
+    def score(self, params: Params, works: Iterable[Scoring]) -> Iterator[Tensor]:
+        """See :data:`fedfibos.evaluate.Score`."""
+        return (self.setting.score(params, work) for work in works)
+
+    def close(self) -> None:
+        """Nothing to stop."""

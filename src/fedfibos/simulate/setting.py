@@ -1,0 +1,48 @@
+"""What trains and evaluates clients needs to know, wherever it runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from torch import Tensor
+
+from fedfibos.evaluate import Scoring, correct
+from fedfibos.local import LocalTrainingError
+from fedfibos.model import Model
+from fedfibos.params import Params
+from fedfibos.submodel import Submodel
+from fedfibos.types import Client, Dataset, Method, Upload
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What a worker needs to know, once: all but the parameters and the jobs.
+
+    Attributes:
+        method: The method.
+        model: Architecture, layout, device.
+        client_data: Client id -> its training examples.
+        test: The test set.
+        calibration: Training examples for the statistics of batch normalisation; None without any.
+        batch_size: Examples a forward pass in evaluation.
+    """
+
+    method: Method
+    model: Model
+    client_data: Callable[[int], Dataset]
+    test: Dataset
+    calibration: Dataset | None
+    batch_size: int
+
+    def train(self, params: Params, client: Client, submodel: Submodel) -> Upload | str:
+        """Train one client; a client that cannot train gives the reason."""
+        try:
+            client = replace(client, data=self.client_data(client.id))
+            return self.method.train(self.model, params, submodel, client)
+        except LocalTrainingError as error:
+            return str(error)
+
+    def score(self, params: Params, work: Scoring) -> Tensor:
+        """Evaluate one submodel."""
+        return correct(self.model, params, work, self.test, self.batch_size, self.calibration)
