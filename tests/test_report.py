@@ -120,11 +120,14 @@ def test_other_rounds_or_another_measurement_are_another_problem(runs):
     write_run(runs / "longer", longer, (0.1, 0.2, 0.3))
     fewer = replace(EXPERIMENT, evaluation=replace(EXPERIMENT.evaluation, submodel_clients=3))
     write_run(runs / "fewer", fewer)
+    tuning = replace(EXPERIMENT, evaluation=replace(EXPERIMENT.evaluation, validation=0.1))
+    write_run(runs / "tuning", tuning)
     labels = [(problem.label, problem.scale) for problem in content(runs).problems]
     scale = "resnet8 (group norm), 100 clients, 10 a round, {} rounds"
+    assert any(scale.format(4) + ", measured on validation examples" in pair for pair in labels)
     assert ("CIFAR-10, 2 classes a client, non-uniform", scale.format(6)) in labels
     assert ("CIFAR-10, 2 classes a client, non-uniform, submodel_clients = 3", scale.format(4)) in labels
-    assert len(labels) == 3
+    assert len(labels) == 4
 
 
 def test_settings_that_change_nothing_keep_runs_together(runs):

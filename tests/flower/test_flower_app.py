@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import io
 import socket
 
 import pytest
 import torch
 from local_grid import lines_of, run_template, template_app, template_config
+from rich.console import Console
+from safetensors.torch import load_file
 
 from fedfibos.cli import main
-from fedfibos.export import export_submodel, submodel_module
+from fedfibos.cli.flower import show_traffic
+from fedfibos.flower.demo import Outcome, Traffic
 from fedfibos.flower.launch import LaunchError, Processes, free_port
 from fedfibos.flower.measure import affordable, step_bytes
 from fedfibos.flower.meter import Meter
-from fedfibos.flower.new import FILES
+from fedfibos.flower.new import FILES, TEMPLATE
 from fedfibos.payload import WireError
 from fedfibos.simulate import CheckpointStore
 from fedfibos.submodel import full
@@ -110,18 +114,34 @@ def test_step_bytes_count_activations_and_parameters():
     assert many > few
 
 
-def test_the_submodel_of_a_run_is_exported(tmp_path):
-    """The lines of docs/deploy.md."""
+def test_the_submodel_of_a_run_is_exported(tmp_path, capsys):
+    """The command of docs/deploy.md."""
     run_template(tmp_path / "run", NODES, **{"federation.rounds": 1})
-    app = template_app()
-    task = app.task(template_config())
+    out = tmp_path / "small.safetensors"
+    command = ["export", str(tmp_path / "run"), "--capacity", "0.25", "--out", str(out)]
+    assert main([*command, "--app", str(TEMPLATE / "fleet.py")]) == 0
+    assert "outputs agree to 0" in capsys.readouterr().out
+    task = template_app().task(template_config())
     now = CheckpointStore(tmp_path / "run").load_latest(task.model.layout, print)
     device = Client(id=0, capacity=0.25, round=now.round, seed=task.seed, local=task.local)
-    submodel = task.method.extract(task.model, now.state, now.params, device)
-    examples = app.test({}).batch(torch.arange(8))
-    module = submodel_module(task.model, now.params, submodel)
-    done = export_submodel(module, submodel, examples, tmp_path / "small.safetensors")
-    assert done.parameters == submodel.num_held < task.model.layout.size / 3
+    held = task.method.extract(task.model, now.state, now.params, device).gather(now.params.flat)
+    written = load_file(out)
+    for name, tensor in zip(task.model.layout.names, task.model.layout.views(held), strict=True):
+        assert torch.equal(written[name], tensor)
+
+
+def test_an_app_without_a_task_or_client_held_scores_cannot_be_exported(tmp_path, capsys):
+    (tmp_path / "empty.py").write_text("")
+    command = ["export", str(tmp_path), "--capacity", "0.25", "--out", str(tmp_path / "a.onnx"), "--app"]
+    assert main([*command, str(tmp_path / "empty.py")]) == 1
+    assert "must have a function task(config)" in capsys.readouterr().err
+    assert main([*command, str(tmp_path / "none.py")]) == 1
+    assert "--app must be the Python file of a Flower app" in capsys.readouterr().err
+    nodes = [{**node, "state-dir": str(tmp_path / "scores")} for node in NODES]
+    held = {"method.sharing": "client", "federation.scores": "client", "federation.rounds": 1}
+    run_template(tmp_path / "run", nodes, **held)
+    assert main(["export", str(tmp_path / "run"), *command[2:], str(TEMPLATE / "fleet.py")]) == 1
+    assert "the scores of this run are with its clients" in capsys.readouterr().err
 
 
 def test_an_interrupted_demo_says_so(monkeypatch, capsys):
@@ -172,3 +192,15 @@ def test_the_app_and_the_library_agree_on_initial_values():
     app = template_app()
     one, other = (app.task(template_config()).model.initial_params() for _ in range(2))
     assert torch.equal(one.flat, other.flat)
+
+
+def test_the_byte_table_fits_80_columns():
+    """Nothing is cut off in the narrowest terminal."""
+    evaluation = {"global": {"full": 0.9, "submodels": {"1.0": 0.9}}}
+    traffic = [Traffic(n, 0.0625, 900_000, 1_200_000, 1_000_000, 1_300_000) for n in range(3)]
+    console = Console(width=80, file=io.StringIO())
+    show_traffic(Outcome([{"evaluation": evaluation}] * 2, {}, traffic, 379_048), console)
+    text = console.file.getvalue()
+    assert "…" not in text
+    assert text.count("500.0 kB") == 3
+    assert "158.3%" in text

@@ -226,12 +226,19 @@ def export(
     capacity: Annotated[float, typer.Option(help="Share of the maskable parameters, in (0, 1].")],
     out: Annotated[Path, typer.Option(callback=_folder, help="File to write: .safetensors, .pt2 or .onnx.")],
     client: Annotated[int | None, typer.Option(min=0, help="Whose, where submodels are personal.")] = None,
+    app: Annotated[Path | None, typer.Option(help="The file of the Flower app that made the run.")] = None,
     data_dir: DataDir = None,
 ) -> int:
     """Write the submodel of a device class as a file that other programs load."""
-    from fedfibos.cli.export import export_run
+    from fedfibos.cli.export import export_app, export_run
 
-    return _on_checkpoint(lambda: export_run(run_directory, capacity, client, out, data_dir, Console()), Device.cpu)
+    def work() -> None:
+        if app is not None:
+            export_app(run_directory, app, capacity, client, out, Console())
+        else:
+            export_run(run_directory, capacity, client, out, data_dir, Console())
+
+    return _on_checkpoint(work, Device.cpu)
 
 
 @app.command()

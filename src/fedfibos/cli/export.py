@@ -1,19 +1,25 @@
-"""``fedfibos export``: the submodel of a device class, from a run directory."""
+"""``fedfibos export``: the submodel of a device class, from a run directory of the simulator or of a Flower app."""
 
 from __future__ import annotations
 
+import importlib.util
 import sys
+import tomllib
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 import torch
 from rich.console import Console
 from rich.filesize import decimal
 
 from fedfibos.export import describe, export_submodel, submodel_module
-from fedfibos.model import has_batch_norm
+from fedfibos.model import Model, has_batch_norm
+from fedfibos.record import CONFIG
 from fedfibos.reopen import reopen
+from fedfibos.simulate.checkpoint import Checkpoint, CheckpointStore
 from fedfibos.submodel import check_capacity
-from fedfibos.types import Client
+from fedfibos.types import Client, Dataset, Inputs, Method
 
 EXAMPLES = 64
 
@@ -23,29 +29,64 @@ def export_run(
 ) -> None:
     """Export the submodel of a capacity (and a client, where submodels are personal) at a run's last checkpoint."""
     check_capacity(capacity)
-    opened = reopen(run, data_dir=data_dir, warn=lambda text: print(f"warning: {text}", file=sys.stderr))
-    world, at, experiment = opened.world, opened.checkpoint, opened.experiment
-    if client is None and world.method.personal:
-        raise ValueError(f"submodels of {experiment.method.name} with these settings are personal: pass --client N")
+    opened = reopen(run, data_dir=data_dir, warn=_warn)
+    world, experiment = opened.world, opened.experiment
     if client is not None and not 0 <= client < len(world.population):
         raise ValueError(f"--client must be from 0 to {len(world.population) - 1}, got {client}")
-    chosen = Client(client or 0, capacity, at.round, experiment.seed, experiment.local)
-    submodel = world.method.extract(world.model, at.state, at.params, chosen)
     calibration = None
     if has_batch_norm(world.model.module):
         calibration = world.population.calibration(experiment.evaluation.recalibration_samples)
-    module = submodel_module(world.model, at.params, submodel, calibration)
-    about = describe(
-        submodel,
-        method=experiment.method.name,
-        model=experiment.model.name,
-        capacity=capacity,
-        round=at.round,
-        **({} if client is None else {"client": client}),
-    )
-    test = world.split.test
-    done = export_submodel(module, submodel, test.batch(torch.arange(min(EXAMPLES, len(test)))), out, about)
-    size = world.model.layout.size
+    chosen = Client(client or 0, capacity, opened.checkpoint.round, experiment.seed, experiment.local)
+    about = {"method": experiment.method.name, "model": experiment.model.name}
+    examples = _some(world.split.test)
+    _export(world.model, world.method, opened.checkpoint, chosen, client, out, examples, calibration, about, console)
+
+
+def export_app(run: Path, app: Path, capacity: float, client: int | None, out: Path, console: Console) -> None:
+    """The same from the server's run directory of a Flower app, whose file has the model (``fedfibos flower new``).
+
+    Outputs are compared on the app's test examples, or on its example batch where it has none.
+    """
+    check_capacity(capacity)
+    fleet = _load(app)
+    settings = tomllib.loads((run / CONFIG).read_text(encoding="utf-8"))
+    config = {"seed": settings["seed"]}
+    for section in ("method", "local", "federation"):
+        config |= {f"{section}.{key}": value for key, value in settings[section].items()}
+    task = fleet.task(config)
+    if task.federation.scores == "client":
+        raise ValueError("the scores of this run are with its clients: the server cannot say what a client holds")
+    checkpoint = CheckpointStore(run).load_latest(task.model.layout, _warn)
+    if checkpoint is None:
+        raise ValueError(f"{run} has no checkpoint")
+    examples = _some(fleet.test(config)) if hasattr(fleet, "test") else task.model.example
+    if examples is None:
+        raise ValueError(f"{app} must have test examples or an example batch to compare outputs on, got neither")
+    chosen = Client(client or 0, capacity, checkpoint.round, task.seed, task.local)
+    about = {"method": settings["method"]["name"], "model": type(task.model.module).__name__}
+    _export(task.model, task.method, checkpoint, chosen, client, out, examples, None, about, console)
+
+
+def _export(
+    model: Model,
+    method: Method,
+    at: Checkpoint,
+    chosen: Client,
+    client: int | None,
+    out: Path,
+    examples: Inputs,
+    calibration: Dataset | None,
+    about: dict[str, Any],
+    console: Console,
+) -> None:
+    if client is None and method.personal:
+        raise ValueError(f"submodels of {about['method']} with these settings are personal: pass --client N")
+    submodel = method.extract(model, at.state, at.params, chosen)
+    module = submodel_module(model, at.params, submodel, calibration)
+    whose = {} if client is None else {"client": client}
+    written_about = describe(submodel, **about, capacity=chosen.capacity, round=at.round, **whose)
+    done = export_submodel(module, submodel, examples, out, written_about)
+    size = model.layout.size
     console.print(
         f"{done.path}: {done.parameters:,} of {size:,} parameters held, {done.stored:,} stored, {decimal(done.bytes)}; "
         f"read back with {done.read_with}, outputs agree to {done.difference:.1g}",
@@ -53,3 +94,27 @@ def export_run(
         highlight=False,
         soft_wrap=True,
     )
+
+
+def _some(data: Dataset) -> Inputs:
+    return data.batch(torch.arange(min(EXAMPLES, len(data))))
+
+
+def _load(app: Path) -> ModuleType:
+    """The app's file as a module, like Flower imports it: its folder is looked in for what it imports."""
+    spec = importlib.util.spec_from_file_location(app.stem, app) if app.is_file() else None
+    if spec is None or spec.loader is None:
+        raise ValueError(f"--app must be the Python file of a Flower app, got {app}")
+    module = importlib.util.module_from_spec(spec)
+    sys.path.insert(0, str(app.parent))
+    try:
+        spec.loader.exec_module(module)
+    finally:
+        sys.path.remove(str(app.parent))
+    if not hasattr(module, "task"):
+        raise ValueError(f"{app} must have a function task(config), as fedfibos flower new writes it; it has none")
+    return module
+
+
+def _warn(text: str) -> None:
+    print(f"warning: {text}", file=sys.stderr)

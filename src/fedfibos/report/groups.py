@@ -182,7 +182,10 @@ def scale_label(experiment: Experiment) -> str:
     federation, model = experiment.federation, experiment.model
     norm = "" if model.norm in (None, "none") else f" ({model.norm} norm)"
     name = model.name if "checkpoint" not in model.options else PurePath(model.options["checkpoint"]).name
-    return f"{name}{norm}, {federation.clients} clients, {federation.cohort} a round, {federation.rounds} rounds"
+    measured = ", measured on validation examples" if experiment.evaluation.validation else ""
+    return (
+        f"{name}{norm}, {federation.clients} clients, {federation.cohort} a round, {federation.rounds} rounds{measured}"
+    )
 
 
 def method_label(experiment: Experiment) -> str:
@@ -221,7 +224,9 @@ def _problem(experiment: Experiment) -> Experiment:
         method=MethodChoice("fedavg"),
         local=LocalTraining(),
         evaluation=Evaluation(
-            submodel_clients=evaluation.submodel_clients, recalibration_samples=evaluation.recalibration_samples
+            submodel_clients=evaluation.submodel_clients,
+            recalibration_samples=evaluation.recalibration_samples,
+            validation=evaluation.validation,
         ),
     )
 

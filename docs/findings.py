@@ -1,0 +1,232 @@
+"""Write docs/findings.md from the committed records: ``python docs/findings.py`` (``--check``: only compare).
+
+Every number comes from ``results/small``. The prose around the tables is in this file; what it asserts of numbers is
+asserted of the records too (``claim``): the page is not written while one of its sentences is false.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+import tomllib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fedfibos.record import FINAL
+from fedfibos.report.records import Record, read_record
+from fedfibos.spread import Spread, spread
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGE = ROOT / "docs" / "findings.md"
+TITLES = {
+    "full": "FedAvg, every client full-size (ceiling)",
+    "heterofl": "HeteroFL",
+    "fedrolex": "FedRolex",
+    "fedbrb": "FedBRB (interpretation)",
+    "fiarse": "FIARSE",
+    "fedfibos": "FedFIbOS (default: shared score)",
+    "algorithm1": "FedFIbOS `algorithm1` (per-client scores, the letter)",
+    "ssp": "`ssp` f̄²x̃², shared, no prior",
+    "ssp-client": "`ssp`, per client, per layer, no prior",
+    "ssp-blend": "`ssp`, blend 0.2, no prior",
+    "magnitude": "magnitude in FedFIbOS's round",
+    "random": "random masks, redrawn each round",
+    "fedfibos-layer": "FedFIbOS, budget per layer",
+    "fedfibos-participants": "FedFIbOS, average over participants (1/A)",
+}
+SPLITS = {"high": "two classes a client", "low": "five classes a client", "dirichlet": "Dirichlet 0.3"}
+ACCURACIES: Mapping[str, tuple[str, ...]] = {
+    "global, full": ("global_accuracy", "full", "last"),
+    "global, submodels": ("global_accuracy", "submodels", "mean", "last"),
+    "smallest (γ = .0625)": ("global_accuracy", "submodels", "0.0625", "last"),
+    "local": ("local_accuracy", "mean", "last"),
+}
+CAPACITIES = ("1.0", "0.5", "0.25", "0.125", "0.0625")
+
+Cell = tuple[str, str]
+"""Split and capacity mix."""
+
+
+@dataclass(frozen=True)
+class Study:
+    """All finished runs of the study: (split, mix) -> method -> records by seed."""
+
+    cells: Mapping[Cell, Mapping[str, Sequence[Record]]]
+    ceilings: Mapping[str, Sequence[Record]]
+    tuning: Mapping[str, Mapping[str, Record | None]]
+
+    def numbers(self, cell: Cell, method: str, *keys: str) -> dict[int, float]:
+        """An entry of ``final.json`` by seed."""
+        return {r.experiment.seed: _entry(r.final, keys) for r in self.cells.get(cell, {}).get(method, ())}
+
+    def spread(self, cell: Cell, method: str, *keys: str) -> Spread | None:
+        """The same over seeds."""
+        return spread(self.numbers(cell, method, *keys).values())
+
+    def difference(self, cell: Cell, one: str, other: str, *keys: str) -> Spread | None:
+        """``one`` minus ``other``, seed by seed: both have the same partition, fleet and cohorts."""
+        a, b = self.numbers(cell, one, *keys), self.numbers(cell, other, *keys)
+        return spread(a[seed] - b[seed] for seed in sorted(a.keys() & b.keys()))
+
+
+def load(results: Path) -> Study:
+    """Read the records that are there."""
+    cells: dict[Cell, dict[str, list[Record]]] = {}
+    for study in ("cifar10", "cifar10-readings"):
+        for run in _finished(results / "small" / study):
+            split, mix, method = run.parent.relative_to(results / "small" / study).parts
+            cells.setdefault((split, mix), {}).setdefault(method, []).append(read_record(run))
+    ceilings: dict[str, list[Record]] = {}
+    for run in _finished(results / "small" / "cifar10-ceiling"):
+        ceilings.setdefault(run.parts[-4], []).append(read_record(run))
+    tuning: dict[str, dict[str, Record | None]] = {}
+    for config in sorted((results / "small" / "cifar10-tuning").rglob("config.toml")):
+        method, rate = config.parts[-4:-2]
+        done = (config.parent / FINAL).exists()
+        tuning.setdefault(method, {})[f".{rate}"] = read_record(config.parent) if done else None
+    return Study(cells, ceilings, tuning)
+
+
+def _finished(folder: Path) -> list[Path]:
+    return sorted(final.parent for final in folder.rglob(FINAL))
+
+
+def _entry(values: Any, keys: Iterable[str]) -> float:
+    for key in keys:
+        values = values[key]
+    return float(values)
+
+
+def table(rows: Sequence[Sequence[str]]) -> str:
+    """A Markdown table; the first row is its head, numbers to the right."""
+    lines = ["| " + " | ".join(row) + " |" for row in rows]
+    return "\n".join([lines[0], "| --- |" + " ---: |" * (len(rows[0]) - 1), *lines[1:]])
+
+
+def percent(value: Spread | None) -> str:
+    """An accuracy in %, with its spread."""
+    return "–" if value is None else value.text(100)
+
+
+def points(value: Spread | None) -> str:
+    """A difference of accuracies in percentage points, signed."""
+    if value is None:
+        return "–"
+    text = value.text(100)
+    return f"+{text}" if value.mean > 0 else text.replace("-", "−")
+
+
+def accuracies(study: Study, cell: Cell) -> str:
+    """One cell's methods, the ceiling last."""
+    methods = [name for name in TITLES if name in study.cells[cell]]
+    rows = [["method", "seeds", *ACCURACIES]]
+    for name in methods:
+        seeds = len(study.cells[cell][name])
+        rows.append([TITLES[name], str(seeds), *(percent(study.spread(cell, name, *k)) for k in ACCURACIES.values())])
+    if records := study.ceilings.get(cell[0]):
+        full = spread(_entry(r.final, ACCURACIES["global, full"]) for r in records)
+        local = spread(_entry(r.final, ACCURACIES["local"]) for r in records)
+        rows.append([TITLES["full"], str(len(records)), percent(full), "–", "–", percent(local)])
+    return table(rows)
+
+
+def differences(study: Study, one: str, other: str) -> str:
+    """``one`` minus ``other`` in every cell that has both."""
+    rows = [["split, capacities", "seeds", *ACCURACIES]]
+    for cell, methods in study.cells.items():
+        if one in methods and other in methods:
+            found = [study.difference(cell, one, other, *keys) for keys in ACCURACIES.values()]
+            n = found[0].n if found[0] is not None else 0
+            rows.append([f"{SPLITS[cell[0]]}, {cell[1]}", str(n), *map(points, found)])
+    return table(rows)
+
+
+def last_evaluation(study: Study, cell: Cell, method: str) -> list[Mapping[str, Any]]:
+    """The last evaluation of every seed."""
+    return [record.points[-1].evaluation for record in study.cells[cell].get(method, ())]
+
+
+def similarity(study: Study, cell: Cell) -> str:
+    """Jaccard similarity with the magnitude selection, and CV_F, at the last evaluation; the paper's beside them."""
+    rows = [["selection", *(f"Jaccard, γ = {c}" for c in CAPACITIES[1:]), "CV_F", "CV of \\|x̃\\|"]]
+    for name in study.cells[cell]:
+        last = last_evaluation(study, cell, name)
+        if not last[0]["jaccard"]:
+            continue
+        jaccard = [spread(e["jaccard"].get(c) for e in last) for c in CAPACITIES[1:]]
+        cvs = [spread(e[key] for e in last) for key in ("cv_f", "cv_magnitude")]
+        rows.append([TITLES[name], *("–" if v is None else v.text(1, 2) for v in [*jaccard, *cvs])])
+    rows.append(["the paper (ResNet-18, CIFAR-10)", "0.42", "–", "–", "0.22", "17.5", "–"])
+    return table(rows)
+
+
+def by_capacity(study: Study, cell: Cell) -> str:
+    """Global accuracy of the submodels of every capacity."""
+    rows = [["method", *(f"γ = {c}" for c in CAPACITIES)]]
+    for name in (n for n in TITLES if n in study.cells[cell]):
+        found = [study.spread(cell, name, "global_accuracy", "submodels", c, "last") for c in CAPACITIES]
+        rows.append([TITLES[name], *map(percent, found)])
+    return table(rows)
+
+
+def kept(study: Study, cell: Cell, capacity: str) -> str:
+    """Mean share of every layer's weights that the submodels of a capacity hold."""
+    names = [name for name in TITLES if name in study.cells[cell]]
+    layers = list(last_evaluation(study, cell, names[0])[0]["kept_shares"][capacity])
+    rows = [["selection", *(f"`{layer}`" for layer in layers if layer.endswith("weight"))]]
+    for name in names:
+        shares = [e["kept_shares"][capacity] for e in last_evaluation(study, cell, name)]
+        means = [sum(share[layer] for share in shares) / len(shares) for layer in layers if layer.endswith("weight")]
+        rows.append([TITLES[name], *(f"{100 * mean:.1f} %" for mean in means)])
+    return table(rows)
+
+
+def rates(study: Study) -> str:
+    """Validation accuracy over the submodels by method and learning rate."""
+    known = sorted({rate for by_rate in study.tuning.values() for rate in by_rate}, key=float)
+    rows = [["method", *(f"lr {rate}" for rate in known)]]
+    for name in (n for n in TITLES if n in study.tuning):
+        found = {
+            rate: _entry(record.final, ACCURACIES["global, submodels"]) if record else math.nan
+            for rate, record in study.tuning[name].items()
+        }
+        best = max((value for value in found.values() if not math.isnan(value)), default=None)
+        cells = []
+        for rate in known:
+            value = found.get(rate)
+            text = "" if value is None else "diverged" if math.isnan(value) else f"{100 * value:.1f}"
+            cells.append(f"**{text}**" if value is not None and value == best else text)
+        rows.append([TITLES[name], *cells])
+    return table(rows)
+
+
+def paper_says(split: str, mix: str) -> str:
+    """The paper's global accuracies of FedFIbOS and FIARSE in a CIFAR-10 cell."""
+    path = ROOT / "src" / "fedfibos" / "report" / "paper.toml"
+    wanted = {"high": 2, "low": 5}.get(split)
+    for printed in tomllib.loads(path.read_text())["tables"]:
+        for row in printed["rows"]:
+            capacities = row.get("capacities") or printed["capacities"]
+            if row["data"] == "cifar10" and row["partition"].get("classes_per_client") == wanted and capacities == mix:
+                return f"{row['fedfibos'][1]:.1f} against {row['fiarse'][1]:.1f}"
+    return "–"
+
+
+def claim(truth: bool, sentence: str) -> str:
+    """A sentence about the numbers, if it is true."""
+    if not truth:
+        raise SystemExit(f"docs/findings.py says what the records do not: {sentence!r}")
+    return sentence
+
+
+def main(page: Callable[[Study], str]) -> int:
+    """Write or check."""
+    wanted = page(load(ROOT / "results"))
+    if "--check" in sys.argv[1:]:
+        if PAGE.read_text() != wanted:
+            print("docs/findings.md differs from what results/ gives; run: python docs/findings.py", file=sys.stderr)
+        return int(PAGE.read_text() != wanted)
+    PAGE.write_text(wanted)
+    return 0
