@@ -66,7 +66,7 @@ def test_the_api_example_runs_and_learns(capsys):
 
 
 def test_the_numbers_of_the_readme_are_those_of_the_records():
-    spec = importlib.util.spec_from_file_location("numbers_of_the_readme", ROOT / "docs" / "numbers.py")
+    spec = importlib.util.spec_from_file_location("numbers_of_the_readme", ROOT / "docs" / "readme.py")
     numbers = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(numbers)
     readme = (ROOT / "README.md").read_text()

@@ -222,7 +222,8 @@ def local_training(
         else _sgd(local, work.layout.views(trained))
     )
     autocast = torch.autocast(model.device.type, torch.bfloat16) if local.precision == "bfloat16" else nullcontext()
-    loss_of = partial(cross_entropy_loss, present=data.labels.unique() if local.absent_labels == "mask" else None)
+    present = data.labels.unique().to(model.device) if local.absent_labels == "mask" else None
+    loss_of = partial(cross_entropy_loss, present=present)
     total_loss = torch.zeros((), dtype=torch.float64, device=model.device)
 
     def step(inputs: Inputs, labels: Tensor) -> None:

@@ -124,8 +124,7 @@ class FedFIbOS:
                 return self._ema.step(row, estimate[span], None if observed is None else observed[span])
 
             return replace(state, rows=state.rows.revise(client.id, prior, change))
-        row = state.rows.get(client.id)
-        return state.with_row(client.id, self._ema.step(prior if row is None else row, estimate, observed))
+        return state.with_row(client.id, self._ema.step(_row(state, client), estimate, observed))
 
     def aggregate(self, state: State, params: Params, sums: Sums) -> tuple[State, Params]:
         """Line 20 and, for a shared score, the EMA of the participants' mean estimate."""
@@ -161,8 +160,7 @@ class FedFIbOS:
         """f̄ of this client and where it has evidence (None: everywhere)."""
         if self.sharing == "shared":
             return self._ema.importance(state.tensors["score"], d)
-        row = state.rows.get(client.id)
-        own, own_seen = self._ema.importance(state.tensors["prior"] if row is None else row, d)
+        own, own_seen = self._ema.importance(_row(state, client), d)
         if self.sharing == "client":
             return own, own_seen
         shared, shared_seen = self._ema.importance(state.tensors["score"], d)
@@ -173,6 +171,12 @@ class FedFIbOS:
         own_seen = everywhere if own_seen is None else own_seen
         one = torch.where(own_seen, own, shared)
         return torch.where(shared_seen & own_seen, torch.lerp(shared, own, self.blend), one), shared_seen | own_seen
+
+
+def _row(state: State, client: Client) -> Tensor:
+    """The client's own average, on the server's device wherever it is kept; the prior before its first."""
+    prior, row = state.tensors["prior"], state.rows.get(client.id)
+    return prior if row is None else row.to(prior.device)
 
 
 PRESETS: dict[str, dict[str, Any]] = {

@@ -127,7 +127,7 @@ class FIARSE:
         threshold = torch.zeros_like(params.flat)
         magnitude = torch.where(held, params.flat.abs(), math.inf)
         for group, _ in self._ranked(params.layout, capacity):
-            smallest = min(float(magnitude[start:stop].min()) for start, stop in group)
+            smallest = torch.stack([magnitude[start:stop].min() for start, stop in group]).min()
             for start, stop in group:
                 threshold[start:stop] = smallest
         return threshold
