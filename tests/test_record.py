@@ -3,9 +3,11 @@
 import errno
 import json
 import os
+import subprocess
 
 import pytest
 
+from fedfibos import environment
 from fedfibos.environment import describe, shareable
 from fedfibos.experiment import load_experiment, to_toml
 from fedfibos.record import RecordError, RunDirectory, summarise
@@ -239,3 +241,25 @@ def test_last20_is_the_mean_of_the_last_twenty_evaluations_not_rounds():
 def test_a_run_without_an_evaluation_has_no_summary():
     with pytest.raises(ValueError, match="at least one evaluated round, got none in 1 rounds"):
         summarise([line(1)])
+
+
+def test_changes_in_results_do_not_make_a_commit_dirty(tmp_path, monkeypatch):
+    """Runs write there; anything else that is changed does."""
+
+    def git(*arguments):
+        subprocess.run(["git", "-c", "user.name=t", "-c", "user.email=t", *arguments], cwd=tmp_path, check=True)
+
+    (tmp_path / "src").mkdir()
+    (tmp_path / "results").mkdir()
+    for name in ("src/environment.py", "results/a"):
+        (tmp_path / name).write_text("1")
+    git("init", "-q")
+    git("add", ".")
+    git("commit", "-qm", "one")
+    monkeypatch.setattr(environment, "__file__", str(tmp_path / "src" / "environment.py"))
+    clean = environment.commit()
+    assert len(clean) == 40
+    (tmp_path / "results" / "a").write_text("2")
+    assert environment.commit() == clean
+    (tmp_path / "src" / "environment.py").write_text("2")
+    assert environment.commit() == f"{clean}-dirty"

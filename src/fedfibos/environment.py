@@ -54,11 +54,15 @@ def cpu_model() -> str:
 
 
 def commit() -> str | None:
-    """The commit of the checkout that this package runs from, ``-dirty`` with local changes; None elsewhere."""
+    """The commit of the checkout that this package runs from, ``-dirty`` with local changes; None elsewhere.
+
+    What lies in ``results`` does not count: runs write it.
+    """
     here = Path(__file__)
     if _git(here, "ls-files", "--error-unmatch", here.name) is None:  # a checkout, but not this package's
         return None
-    return _git(here, "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*")
+    changed = _git(here, "status", "--porcelain", "--untracked-files=no", "--", ":/", ":(top,exclude)results")
+    return f"{_git(here, 'rev-parse', 'HEAD')}{'-dirty' if changed else ''}"
 
 
 def _git(file: Path, *arguments: str) -> str | None:
