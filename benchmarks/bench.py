@@ -12,17 +12,18 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
-from engine import engine_against_bare, precisions, summary, workers
+from engine import engine_against_bare, layouts, precisions, summary, workers
 from floors import passes
 from homes import measured, server_of_clients
 from peers import peer_times
 from population import REGISTERED, registered
 from selection import selection
-from workloads import WORKLOADS
+from workloads import LAYOUTS, WORKLOADS
 
 from fedfibos.allocator import keep_freed_memory
 from fedfibos.environment import describe
@@ -63,13 +64,16 @@ PIECES: dict[str, dict[str, Callable[[int], Any]]] = {
     "engine_default_allocator": {
         name: lambda repeats, n=name: default_allocator(n, repeats) for name in ("mlp_11m", "mlp_11m_1_step")
     },
-    "pfl": {name: lambda repeats, n=name: peer("pfl", n, repeats) for name in ("tiny_mlp", "cnn", "mlp_11m_1_step")},
-    "flower": {name: lambda repeats, n=name: peer("flower", n, repeats) for name in ("tiny_mlp", "mlp_11m_1_step")},
+    "pfl": {name: lambda repeats, n=name: peer("pfl", n, repeats) for name in WORKLOADS},
+    "flower": {
+        name: lambda repeats, n=name: peer("flower", n, repeats) for name in ("tiny_mlp", "mlp_11m_1_step", "mlp_11m")
+    },
     "precision": {
         name: lambda repeats, n=name: kept_memory(precisions, WORKLOADS[n], repeats)
         for name in ("resnet8", "resnet18", "mlp_11m")
     },
-    "workers": {"cnn": lambda repeats: workers(WORKLOADS["cnn"], repeats)},
+    "layouts": {name: lambda repeats, n=name: kept_memory(layouts, LAYOUTS[n], repeats) for name in LAYOUTS},
+    "workers": {"cnn": lambda repeats: kept_memory(workers, replace(WORKLOADS["cnn"], clients=10), repeats)},
     "selection": {"11.2M scores": lambda repeats: kept_memory(selection, repeats)},
     "population": {f"{n}": lambda repeats, n=n: registered(n, repeats) for n in REGISTERED},
     "homes": {

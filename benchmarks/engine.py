@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import multiprocessing
 from collections.abc import Callable
+from multiprocessing.connection import Connection
 from statistics import median
 from typing import Any
 
@@ -22,10 +24,15 @@ METHODS: dict[str, Method] = {"fedavg": FedAvg(), "fedfibos": FedFIbOS()}
 
 
 def engine_rounds(
-    workload: Workload, method: Method, *, precision: str = "float32", workers: int = 1
+    workload: Workload,
+    method: Method,
+    *,
+    precision: str = "float32",
+    workers: int = 1,
+    channels_last: bool = False,
 ) -> tuple[Callable[[], None], Callable[[], None]]:
     """``(run the next round, close)`` of the engine on a workload."""
-    model = model_of(workload.module())
+    model = model_of(workload.module(), channels_last=channels_last)
     data = [TensorData(*workload.data(n)) for n in range(workload.clients)]
     setting = Setting(method, model, data.__getitem__, data[0], None, 100)
     engine = InProcess(setting) if workers == 1 else WorkerPool(setting, workers)
@@ -92,12 +99,74 @@ def precisions(workload: Workload, repeats: int) -> dict[str, Any]:
     return summary(in_turn(sides, repeats), "float32")
 
 
+def layouts(workload: Workload, repeats: int) -> dict[str, Any]:
+    """Both precisions, images laid out channels first and last."""
+    sides = {
+        f"{precision}{', channels last' if last else ''}": engine_rounds(
+            workload, METHODS["fedavg"], precision=precision, channels_last=last
+        )[0]
+        for precision in ("float32", "bfloat16")
+        for last in (False, True)
+    }
+    return summary(in_turn(sides, repeats), "float32")
+
+
 def workers(workload: Workload, repeats: int) -> dict[str, Any]:
-    """Two workers against one; only the wall clock counts, as the workers are other processes."""
+    """Two workers against one, and what the machine itself gives: two bare loops at once against one after the other.
+
+    Only the wall clock counts, as the workers are other processes.
+    """
     one, _ = engine_rounds(workload, METHODS["fedfibos"])
     two, close = engine_rounds(workload, METHODS["fedfibos"], workers=2)
+    bare = bare_rounds(workload)
+    helper = BareProcess(workload)
+
+    def both() -> None:
+        helper.start()
+        bare()
+        helper.wait()
+
+    def one_by_one() -> None:
+        bare()
+        bare()
+
     try:
-        times = in_turn({"one": one, "two": two}, repeats)
+        times = in_turn({"one": one, "two": two, "bare, one by one": one_by_one, "bare, at once": both}, repeats)
     finally:
         close()
-    return summary({side: [{"wall": s["wall"]} for s in samples] for side, samples in times.items()}, "one")
+        helper.close()
+    walls = {side: [{"wall": s["wall"]} for s in samples] for side, samples in times.items()}
+    engine, machine = (
+        {side: walls[side] for side in pair} for pair in (("one", "two"), ("bare, one by one", "bare, at once"))
+    )
+    return summary(engine, "one") | summary(machine, "bare, one by one")
+
+
+class BareProcess:
+    """A second process with the bare loop, a round at a time."""
+
+    def __init__(self, workload: Workload) -> None:
+        self.pipe, theirs = multiprocessing.Pipe()
+        context = multiprocessing.get_context("fork")
+        self.process = context.Process(target=_serve_bare, args=(workload, theirs), daemon=True)
+        self.process.start()
+
+    def start(self) -> None:
+        """Begin a round."""
+        self.pipe.send(True)
+
+    def wait(self) -> None:
+        """Until it is done."""
+        self.pipe.recv()
+
+    def close(self) -> None:
+        """End the process."""
+        self.pipe.send(False)
+        self.process.join()
+
+
+def _serve_bare(workload: Workload, pipe: Connection) -> None:
+    run = bare_rounds(workload)
+    while pipe.recv():
+        run()
+        pipe.send(True)

@@ -17,6 +17,10 @@ READS_MODELS = ["pyarrow", "Pillow", "scikit-learn", "safetensors", "pydantic"]
 """What importing ``fedfibos.models`` needs besides torch."""
 
 
+KEEP_FREED_MEMORY = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(2**62), "MALLOC_TOP_PAD_": str(64 * 2**20)}
+"""What ``fedfibos.allocator`` sets, for processes without it: every side of every comparison keeps memory."""
+
+
 def environment(peer: str) -> Path:
     """The interpreter of a peer's environment, made on first use.
 
@@ -38,9 +42,10 @@ def peer_times(peer: str, workload: str, repeats: int) -> dict[str, list[dict[st
     try:
         python = environment(peer)
         paths = os.pathsep.join([str(HERE.parent / "src"), str(HERE)])
+        settings = {"PYTHONPATH": paths, "OMP_NUM_THREADS": "1", "FLWR_TELEMETRY_ENABLED": "0"}
         done = subprocess.run(
             [str(python), str(HERE / f"peer_{peer}.py"), workload, str(repeats)],
-            env={**os.environ, "PYTHONPATH": paths, "OMP_NUM_THREADS": "1", "FLWR_TELEMETRY_ENABLED": "0"},
+            env=os.environ | settings | KEEP_FREED_MEMORY,
             capture_output=True,
             text=True,
             check=True,

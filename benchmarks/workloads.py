@@ -69,6 +69,17 @@ WORKLOADS = {
 }
 """The 1-step row is the hardest one: a client's fixed costs against a single step."""
 
+LAYOUTS = {
+    "lenet": Workload("lenet", (3, 32, 32), 10, 2, 100, 20, {"channels": [16, 32], "hidden": 128}),
+    "cnn, no norm": Workload("cnn", (3, 32, 32), 10, 2, 100, 20, {"norm": "none"}),
+    "cnn, batch norm": Workload("cnn", (3, 32, 32), 10, 2, 100, 20, {"norm": "batch"}),
+    "cnn, group norm": Workload("cnn", (3, 32, 32), 10, 2, 100, 20, {"norm": "group"}),
+    "resnet8, batch norm": Workload("resnet8", (3, 32, 32), 10, 2, 100, 20, {"norm": "batch"}),
+    "resnet8, group norm": Workload("resnet8", (3, 32, 32), 10, 2, 100, 20, {"norm": "group"}),
+    "resnet18, batch norm": Workload("resnet18", (3, 32, 32), 10, 1, 40, 20, {"norm": "batch"}),
+}
+"""Where the layout of images may matter."""
+
 
 @functools.cache
 def kept_module(name: str) -> nn.Module:

@@ -105,7 +105,11 @@ def merge(
         down += download_bytes(outcome.submodel, params.layout)
         up += upload_bytes(outcome)
     if not losses:
-        raise NoUploadError("no usable upload in the round: " + "; ".join(rejected.values()))
+        by_reason: dict[str, list[str]] = {}
+        for number, reason in rejected.items():
+            by_reason.setdefault(reason, []).append(str(number))
+        reasons = "; ".join(f"client {', '.join(numbers)}: {reason}" for reason, numbers in by_reason.items())
+        raise NoUploadError(f"no usable upload in the round: {reasons}")
     next_state, next_params = method.aggregate(next_state, params, sums)
     participants = tuple(sorted(client.id for client in cohort))
     return next_state, next_params, RoundReport(participants, rejected, sum(losses) / len(losses), down, up)
