@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -17,13 +18,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from engine import engine_against_bare, layouts, precisions, summary, workers
+from engine import compiled, engine_against_bare, layouts, precisions, summary, workers
 from floors import passes
 from homes import measured, server_of_clients
 from peers import peer_times
 from population import REGISTERED, registered
 from selection import selection
-from workloads import LAYOUTS, WORKLOADS
+from workloads import LAYOUTS, WORKLOADS, Workload
 
 from fedfibos.allocator import keep_freed_memory
 from fedfibos.environment import describe
@@ -53,6 +54,13 @@ def kept_memory(measure: Callable[..., Any], *arguments: Any) -> Any:
     return measure(*arguments)
 
 
+def compile_or_say(workload: Workload, repeats: int) -> dict[str, Any]:
+    """``torch.compile`` against eager, where there is a C++ compiler."""
+    if shutil.which("g++") is None:
+        return {"skipped": "torch.compile needs a C++ compiler on a CPU, there is none"}
+    return kept_memory(compiled, workload, repeats)
+
+
 PIECES: dict[str, dict[str, Callable[[int], Any]]] = {
     "engine": {
         name: lambda repeats, w=workload: kept_memory(engine_against_bare, w, repeats)
@@ -73,6 +81,7 @@ PIECES: dict[str, dict[str, Callable[[int], Any]]] = {
         for name in ("resnet8", "resnet18", "mlp_11m")
     },
     "layouts": {name: lambda repeats, n=name: kept_memory(layouts, LAYOUTS[n], repeats) for name in LAYOUTS},
+    "compile": {name: lambda repeats, n=name: compile_or_say(WORKLOADS[n], repeats) for name in ("cnn", "mlp_11m")},
     "workers": {"cnn": lambda repeats: kept_memory(workers, replace(WORKLOADS["cnn"], clients=10), repeats)},
     "selection": {"11.2M scores": lambda repeats: kept_memory(selection, repeats)},
     "population": {f"{n}": lambda repeats, n=n: registered(n, repeats) for n in REGISTERED},

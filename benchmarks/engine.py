@@ -8,6 +8,8 @@ from multiprocessing.connection import Connection
 from statistics import median
 from typing import Any
 
+import torch
+from torch import Tensor
 from workloads import CAPACITIES, LR, Workload, bare_round, stopwatch
 
 from fedfibos.data.images import TensorData
@@ -109,6 +111,27 @@ def layouts(workload: Workload, repeats: int) -> dict[str, Any]:
         for last in (False, True)
     }
     return summary(in_turn(sides, repeats), "float32")
+
+
+def compiled(workload: Workload, repeats: int) -> dict[str, Any]:
+    """Ten steps' gradients with ``torch.compile`` against without, and the seconds that compiling takes."""
+    inputs, labels = workload.data(0)
+    inputs, labels = inputs[: workload.batch], labels[: workload.batch]
+    sides: dict[str, Callable[[], None]] = {}
+    for name in ("eager", "compiled"):
+        module = workload.module()
+        forward = torch.compile(module) if name == "compiled" else module
+
+        def steps(module: torch.nn.Module = module, forward: Callable[[Tensor], Tensor] = forward) -> None:
+            for _ in range(10):
+                loss = torch.nn.functional.cross_entropy(forward(inputs), labels)
+                torch.autograd.grad(loss, list(module.parameters()))
+
+        sides[name] = steps
+    watch = stopwatch()
+    sides["compiled"]()
+    first = watch()["wall"]
+    return summary(in_turn(sides, repeats), "eager") | {"first_call_seconds": first}
 
 
 def workers(workload: Workload, repeats: int) -> dict[str, Any]:

@@ -102,6 +102,18 @@ def workers(content: dict[str, Any]) -> str:
     return table(["", "wall time", "times faster"], rows)
 
 
+def compile_gain(content: dict[str, Any]) -> str:
+    """Ratio of processor time, and what compiling took."""
+    rows = []
+    for name, row in content["rows"].items():
+        if "skipped" in row:
+            rows.append([WORKLOADS.get(name, name), row["skipped"], ""])
+            continue
+        first = row["first_call_seconds"]
+        rows.append([WORKLOADS.get(name, name), spread(row["compiled"]["cpu"]["ratio"]), f"{first:.0f}"])
+    return table(["workload", "processor time", "first call, s"], rows)
+
+
 def population(content: dict[str, Any]) -> str:
     """Rounds of 1,000 clients out of more and more."""
     rows = [
@@ -170,6 +182,12 @@ SECTIONS: list[tuple[str, str, str, Any]] = [
         "`model.channels_last = true`, in both precisions, FedAvg; ratios to float32 with channels first, below 1 is "
         "faster. It pays without GroupNorm, whose CPU kernel is slow on that layout.",
         lambda c: ratios(c, {side: side for side in next(iter(c["rows"].values())) if side != "float32"}, "float32"),
+    ),
+    (
+        "compile",
+        "`torch.compile`",
+        "Gradients of ten steps, compiled against eager; below 1 is faster. The engine does not use it.",
+        compile_gain,
     ),
     (
         "selection",
