@@ -86,8 +86,8 @@ PIECES: dict[str, dict[str, Callable[[int], Any]]] = {
     "selection": {"11.2M scores": lambda repeats: kept_memory(selection, repeats)},
     "population": {f"{n}": lambda repeats, n=n: registered(n, repeats) for n in REGISTERED},
     "homes": {
-        "disk": lambda repeats: measured("disk", 8, 2),
-        "client": lambda repeats: server_of_clients(8),
+        "disk": lambda repeats: measured("disk", 40, 2),
+        "client": lambda repeats: server_of_clients(200),
         "memory": lambda repeats: measured("memory", 8, 1),
     },
 }
