@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import importlib.util
+import sys
 from pathlib import Path
 
+import pytest
 import torch
 from torch import nn
 
@@ -65,9 +67,24 @@ def test_the_api_example_runs_and_learns(capsys):
     assert min(accuracies) > 0.5
 
 
-def test_the_numbers_of_the_readme_are_those_of_the_records():
-    spec = importlib.util.spec_from_file_location("numbers_of_the_readme", ROOT / "docs" / "readme.py")
-    numbers = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(numbers)
+def docs_module(name, monkeypatch):
+    """A script of the docs folder as a module."""
+    spec = importlib.util.spec_from_file_location(f"docs_{name}", ROOT / "docs" / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, spec.name, module)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_numbers_of_the_readme_are_those_of_the_records(monkeypatch):
     readme = (ROOT / "README.md").read_text()
-    assert numbers.generate(readme, ROOT / "results") == readme
+    assert docs_module("readme", monkeypatch).generate(readme, ROOT / "results") == readme
+
+
+def test_the_findings_are_those_of_the_records(monkeypatch):
+    """The page is written from the records, and a sentence that they contradict stops it."""
+    findings = docs_module("findings", monkeypatch)
+    study = findings.load(ROOT / "results")
+    assert findings.page(study) == (ROOT / "docs" / "findings.md").read_text()
+    with pytest.raises(SystemExit, match="says what the records do not"):
+        findings.claim(False, "FedFIbOS is best everywhere")
