@@ -33,6 +33,7 @@ TITLES = {
     "ssp-client": "`ssp`, per client, per layer, no prior",
     "ssp-blend": "`ssp`, blend 0.2, no prior",
     "magnitude": "magnitude in FedFIbOS's round",
+    "magnitude-05": "the same at lr .05",
     "random": "random masks, redrawn each round",
     "fedfibos-layer": "FedFIbOS, budget per layer",
     "fedfibos-participants": "FedFIbOS, average over participants (1/A)",
