@@ -188,7 +188,7 @@ def _draw(axes: Axes, line: Line, label: str, colour: str, dash: str, scale: flo
     x = [place for place, _ in line]
     mean = [scale * value.mean for _, value in line]
     sd = [scale * (value.sd or 0.0) for _, value in line]
-    axes.plot(x, mean, color=colour, linestyle=dash, linewidth=1.6, label=label)
+    axes.plot(x, mean, color=colour, linestyle=dash, linewidth=1.6, label="\n".join(_wrapped(label)))
     low, high = ([m + sign * s for m, s in zip(mean, sd, strict=True)] for sign in (-1, 1))
     axes.fill_between(x, low, high, color=colour, alpha=0.15, linewidth=0)
 
@@ -206,7 +206,7 @@ def _drawing(title: str, x: str, y: str) -> Iterator[tuple[Canvas, Axes]]:
 
 
 def _wrapped(title: str, width: int = 62) -> list[str]:
-    """Lines of a title, broken between words."""
+    """Lines of a title or label, broken between words."""
     lines = [""]
     for word in title.split():
         if lines[-1] and len(lines[-1]) + len(word) >= width:
