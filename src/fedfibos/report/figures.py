@@ -28,7 +28,17 @@ COLOURS = {
 """Of the methods, the same in every figure (Okabe and Ito's palette, told apart by colour-blind readers)."""
 
 CAPACITY_COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#555555")
-DASHES = ("-", "--", ":", "-.")
+Dash = str | tuple[float, tuple[float, ...]]
+DASHES: tuple[Dash, ...] = (
+    "-",
+    "--",
+    ":",
+    "-.",
+    (0.0, (8.0, 2.0)),
+    (0.0, (1.0, 4.0)),
+    (0.0, (6.0, 2.0, 1.0, 2.0, 1.0, 2.0)),
+    (0.0, (3.0, 4.0)),
+)
 """Of several versions of one method."""
 
 STYLE: dict[Any, Any] = {
@@ -140,10 +150,10 @@ def _long(problem: Problem) -> bool:
     return any(len(group.label) > 28 for group in problem.groups)
 
 
-def _dashes(groups: Sequence[Group]) -> list[str]:
+def _dashes(groups: Sequence[Group]) -> list[Dash]:
     """Solid for the first version of a method, then dashed, dotted, ..."""
     seen: dict[str, int] = {}
-    dashes = []
+    dashes: list[Dash] = []
     for group in groups:
         name = group.experiment.method.name
         dashes.append(DASHES[seen.get(name, 0) % len(DASHES)])
@@ -183,7 +193,7 @@ def _by_bytes(group: Group, read: Callable[[Point], float | None]) -> Line:
     return [(sum(sent[int(x)]) / len(sent[int(x)]) / 1e6, s) for x, s in _by_round(group, read)]
 
 
-def _draw(axes: Axes, line: Line, label: str, colour: str, dash: str, scale: float = 1.0) -> None:
+def _draw(axes: Axes, line: Line, label: str, colour: str, dash: Dash, scale: float = 1.0) -> None:
     """Mean with a band of ± sd (none for a single seed)."""
     x = [place for place, _ in line]
     mean = [scale * value.mean for _, value in line]
