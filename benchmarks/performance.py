@@ -173,7 +173,8 @@ SECTIONS: list[tuple[str, str, str, Any]] = [
     (
         "precision",
         "bfloat16 against float32",
-        '`local.precision = "bfloat16"`: autocast, float32 weights, sums and optimiser; below 1 is faster.',
+        '`local.precision = "bfloat16"`: autocast, float32 weights, sums and optimiser; below 1 is faster. '
+        "What it does to accuracy: docs/findings.md.",
         lambda c: ratios(c, {"bfloat16": "bfloat16"}, "float32"),
     ),
     (

@@ -62,6 +62,7 @@ class Study:
     ceilings: Mapping[str, Sequence[Record]]
     tuning: Mapping[str, Mapping[str, Record | None]]
     diagnoses: Mapping[str, Mapping[str, Any]]
+    precisions: Mapping[str, Sequence[Record]]
 
     def numbers(self, cell: Cell, method: str, *keys: str) -> dict[int, float]:
         """An entry of ``final.json`` by seed."""
@@ -95,7 +96,10 @@ def load(results: Path) -> Study:
     diagnoses = {}
     for found in sorted((results / "small" / "cifar10").rglob("seed-0/diagnosis.json")):
         diagnoses[found.parts[-3]] = json.loads(found.read_text())
-    return Study(cells, ceilings, tuning, diagnoses)
+    precisions: dict[str, list[Record]] = {}
+    for run in _finished(results / "small" / "cifar10-precision"):
+        precisions.setdefault(run.parent.name, []).append(read_record(run))
+    return Study(cells, ceilings, tuning, diagnoses, precisions)
 
 
 def _finished(folder: Path) -> list[Path]:
@@ -180,6 +184,28 @@ def by_capacity(study: Study, cell: Cell) -> str:
     return table(rows)
 
 
+def precision(study: Study) -> list[str]:
+    """bfloat16 beside float32, and their paired difference."""
+    by_seed = {name: {r.experiment.seed: r.final for r in records} for name, records in study.precisions.items()}
+    if by_seed.keys() != {"float32", "bfloat16"}:
+        return []
+    rows = [["precision", "seeds", *ACCURACIES]]
+    for name, finals in by_seed.items():
+        found = [spread(_entry(final, keys) for final in finals.values()) for keys in ACCURACIES.values()]
+        rows.append([name, str(len(finals)), *map(percent, found)])
+    half, single = by_seed["bfloat16"], by_seed["float32"]
+    both = sorted(half.keys() & single.keys())
+    gaps = [
+        spread(_entry(half[seed], keys) - _entry(single[seed], keys) for seed in both) for keys in ACCURACIES.values()
+    ]
+    rows.append(["bfloat16 minus float32", str(len(both)), *map(points, gaps)])
+    return [
+        "## What bfloat16 costs",
+        "FedFIbOS, two classes a client, non-uniform, 240 rounds; everything else equal:",
+        table(rows),
+    ]
+
+
 def kept(study: Study, cell: Cell, capacity: str) -> str:
     """Mean share of every layer's weights that the submodels of a capacity hold."""
     names = [name for name in TITLES if name in study.cells[cell]]
@@ -257,7 +283,12 @@ def claim(truth: bool, sentence: str) -> str:
 
 def page(study: Study) -> str:
     """The whole page."""
-    return "\n\n".join([*opening(study), *conclusions(study), *tables(study), *mechanism(study), again()]) + "\n"
+    return (
+        "\n\n".join(
+            [*opening(study), *conclusions(study), *tables(study), *mechanism(study), *precision(study), again()]
+        )
+        + "\n"
+    )
 
 
 def opening(study: Study) -> list[str]:
