@@ -429,17 +429,25 @@ def conclusions(study: Study) -> list[str]:
             "the expansion does, has a smaller true error than plain Fisher at every capacity.",
         ),
         f"**`ssp`** with the same shared score is {verdict(ssp_tiny)} with the smallest capacity and "
-        f"{verdict(over('ssp', 'fedfibos', full))} in the full model, against the Fisher ranking. No layer is dead at "
-        "any capacity here, under any of the selections.",
+        f"{verdict(over('ssp', 'fedfibos', full))} in the full model, against the Fisher ranking.",
     ]
-    if "magnitude" in study.cells[MAIN]:
-        one, two = over("fedfibos", "magnitude", full), over("fedfibos", "magnitude", submodels)
-        sentences.append(
+    kept_of = [e["kept_shares"]["0.0625"] for name in study.cells[MAIN] for e in last_evaluation(study, MAIN, name)]
+    weights = [share for shares in kept_of for name, share in shares.items() if name.endswith("weight")]
+    sentences.append(
+        claim(min(weights) > 0, "No layer's weights are dead here, at any capacity, under any of the selections.")
+    )
+    one, two = over("fedfibos", "magnitude", full), over("fedfibos", "magnitude", submodels)
+    unstable = study.numbers(MAIN, "magnitude-05", *full)
+    sentences.append(
+        claim(
+            one.mean > shared.mean and sum(value < 0.11 for value in unstable.values()) == 1 and len(unstable) == 2,
             "**With everything but the ranking equal** (magnitude instead of Fisher in the same round, at FIARSE's "
-            f"learning rate), Fisher is {points(one)} points ahead in the full model and {points(two)} over the "
-            f"submodels ({one.n} seeds). FIARSE's gradient factor makes up for part of that. Magnitude is also the "
-            "less stable: at FedFIbOS's learning rate one seed of two ended at chance, and FIARSE diverged."
+            f"learning rate), Fisher is {verdict(one)} in the full model and {verdict(two)} over the submodels: more "
+            "than against FIARSE, whose gradient factor is part of its strength. Magnitude is also the less stable: at "
+            "FedFIbOS's learning rate one seed of two ended at chance, ",
         )
+        + claim(study.tuning["fiarse"][".05"] is None, "and FIARSE diverged there.")
+    )
     blend_local, blend_sub = over("ssp-blend", "ssp", local), over("ssp-blend", "ssp", submodels)
     sentences.append(
         claim(
