@@ -132,16 +132,40 @@ def test_the_submodel_of_a_run_is_exported(tmp_path, capsys):
 
 def test_an_app_without_a_task_or_client_held_scores_cannot_be_exported(tmp_path, capsys):
     (tmp_path / "empty.py").write_text("")
+    (tmp_path / "broken.py").write_text("import not_there")
+    (tmp_path / "config.toml").write_text("seed = 0")
     command = ["export", str(tmp_path), "--capacity", "0.25", "--out", str(tmp_path / "a.onnx"), "--app"]
     assert main([*command, str(tmp_path / "empty.py")]) == 1
     assert "must have a function task(config)" in capsys.readouterr().err
     assert main([*command, str(tmp_path / "none.py")]) == 1
     assert "--app must be the Python file of a Flower app" in capsys.readouterr().err
+    assert main([*command, str(tmp_path / "broken.py")]) == 1
+    assert "broken.py fails with ModuleNotFoundError: No module named 'not_there'" in capsys.readouterr().err
     nodes = [{**node, "state-dir": str(tmp_path / "scores")} for node in NODES]
     held = {"method.sharing": "client", "federation.scores": "client", "federation.rounds": 1}
     run_template(tmp_path / "run", nodes, **held)
     assert main(["export", str(tmp_path / "run"), *command[2:], str(TEMPLATE / "fleet.py")]) == 1
     assert "the scores of this run are with its clients" in capsys.readouterr().err
+
+
+def test_the_two_kinds_of_run_directory_are_told_apart(tmp_path, capsys):
+    """One line each, which says what to do."""
+    (tmp_path / "flower").mkdir()
+    (tmp_path / "flower" / "config.toml").write_text("seed = 0")
+    (tmp_path / "simulated").mkdir()
+    (tmp_path / "simulated" / "config.toml").write_text('[model]\nname = "mlp"')
+    (tmp_path / "none").mkdir()
+    app = ["--app", str(TEMPLATE / "fleet.py")]
+    for run, more, reason in (
+        ("flower", [], "is the run directory of a Flower app: pass --app"),
+        ("simulated", app, "is a run directory of the simulator: leave out --app"),
+        ("none", app, "is no run directory: it has no config.toml"),
+    ):
+        out = str(tmp_path / "a.onnx")
+        assert main(["export", str(tmp_path / run), "--capacity", "0.25", "--out", out, *more]) == 1
+        err = capsys.readouterr().err
+        assert reason in err
+        assert err.count("\n") == 1
 
 
 def test_an_interrupted_demo_says_so(monkeypatch, capsys):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import sys
 import tomllib
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -29,6 +30,8 @@ def export_run(
 ) -> None:
     """Export the submodel of a capacity (and a client, where submodels are personal) at a run's last checkpoint."""
     check_capacity(capacity)
+    if "model" not in _settings(run):
+        raise ValueError(f"{run} is the run directory of a Flower app: pass --app, the app's file")
     opened = reopen(run, data_dir=data_dir, warn=_warn)
     world, experiment = opened.world, opened.experiment
     if client is not None and not 0 <= client < len(world.population):
@@ -48,18 +51,20 @@ def export_app(run: Path, app: Path, capacity: float, client: int | None, out: P
     Outputs are compared on the app's test examples, or on its example batch where it has none.
     """
     check_capacity(capacity)
+    settings = _settings(run)
+    if "model" in settings:
+        raise ValueError(f"{run} is a run directory of the simulator: leave out --app")
     fleet = _load(app)
-    settings = tomllib.loads((run / CONFIG).read_text(encoding="utf-8"))
     config = {"seed": settings["seed"]}
     for section in ("method", "local", "federation"):
         config |= {f"{section}.{key}": value for key, value in settings[section].items()}
-    task = fleet.task(config)
+    task = _call(app, lambda: fleet.task(config))
     if task.federation.scores == "client":
         raise ValueError("the scores of this run are with its clients: the server cannot say what a client holds")
     checkpoint = CheckpointStore(run).load_latest(task.model.layout, _warn)
     if checkpoint is None:
         raise ValueError(f"{run} has no checkpoint")
-    examples = _some(fleet.test(config)) if hasattr(fleet, "test") else task.model.example
+    examples = _some(_call(app, lambda: fleet.test(config))) if hasattr(fleet, "test") else task.model.example
     if examples is None:
         raise ValueError(f"{app} must have test examples or an example batch to compare outputs on, got neither")
     chosen = Client(client or 0, capacity, checkpoint.round, task.seed, task.local)
@@ -108,12 +113,29 @@ def _load(app: Path) -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     sys.path.insert(0, str(app.parent))
     try:
-        spec.loader.exec_module(module)
+        loader = spec.loader
+        _call(app, lambda: loader.exec_module(module))
     finally:
         sys.path.remove(str(app.parent))
     if not hasattr(module, "task"):
         raise ValueError(f"{app} must have a function task(config), as fedfibos flower new writes it; it has none")
     return module
+
+
+def _call(app: Path, work: Callable[[], Any]) -> Any:
+    """Run code of the app; what goes wrong in it is one line."""
+    try:
+        return work()
+    except Exception as error:
+        raise ValueError(f"{app} fails with {type(error).__name__}: {error}") from error
+
+
+def _settings(run: Path) -> dict[str, Any]:
+    """What a run directory says of itself."""
+    path = run / CONFIG
+    if not path.is_file():
+        raise ValueError(f"{run} is no run directory: it has no {CONFIG}")
+    return tomllib.loads(path.read_text(encoding="utf-8"))
 
 
 def _warn(text: str) -> None:
