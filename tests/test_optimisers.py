@@ -9,6 +9,7 @@ from torch import nn
 from fedfibos.data.images import TensorData
 from fedfibos.local import LocalTraining, local_training, seeded
 from fedfibos.model import model_of
+from fedfibos.models import build
 from fedfibos.submodel import Mask, full
 from fedfibos.types import Client
 
@@ -67,6 +68,21 @@ def test_steps_are_those_of_torch_optim(settings, masked):
     expected = torch.cat([t.reshape(-1) for t in reference(module, data, local, layout.views(keep))])
     torch.testing.assert_close(params.flat * keep - upload.delta, expected, rtol=1e-5, atol=1e-6)
     assert bool((upload.delta[keep == 0] == 0).all())
+
+
+@pytest.mark.parametrize("settings", SETTINGS)
+def test_the_order_of_channels_in_memory_changes_rounding_alone(settings):
+    """Gradients of images that lie channels last do so too; a step must not read them as if they did not."""
+    generator = torch.Generator().manual_seed(3)
+    data = TensorData(torch.randn(6, 3, 8, 8, generator=generator), torch.arange(6) % 4)
+    local = LocalTraining(steps=1, batch_size=6, **settings)
+    moved = []
+    for channels_last in (False, True):
+        model = model_of(build("cnn", 4, (3, 8, 8), seed=1, channels=(4, 8)), channels_last=channels_last)
+        upload = local_training(model, model.initial_params(), full(model.layout), Client(0, 1.0, 0, 0, local, data))
+        moved.append(upload.delta)
+    assert float(moved[0].abs().max()) > 1e-4
+    assert torch.allclose(*moved, rtol=1e-3, atol=1e-5)
 
 
 def test_a_stream_of_its_own_leaves_the_global_one():

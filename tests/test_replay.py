@@ -110,6 +110,20 @@ def test_python_runs_until_the_step_is_recorded_and_not_again():
     assert total.tolist() == [2 * 2 * (1 + 2 + 3 + 4) + 7.0] * 3
 
 
+def test_a_step_that_draws_random_numbers_is_not_recorded():
+    calls = []
+
+    def step(inputs, labels):
+        calls.append(torch.rand(1))
+
+    record = TraceRecorder()
+    run = Replayed(step, record)
+    for _ in range(4):
+        run(torch.zeros(2, 3), torch.zeros(2, dtype=torch.int64))
+    assert len(calls) == len({float(value) for value in calls}) == 4
+    assert record.replays == 0
+
+
 @pytest.mark.parametrize("augmented", [True, False])
 @pytest.mark.parametrize("local", [LOCALS["sgd"], LOCALS["epochs, the last batch smaller"]])
 def test_batches_gathered_at_once_are_those_gathered_one_by_one(augmented, local):

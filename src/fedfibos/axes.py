@@ -16,7 +16,7 @@ import bisect
 import difflib
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import torch
@@ -266,7 +266,8 @@ def prefix_slice(model: Model, capacity: float) -> Slice:
         ValueError: The model has no axes, or the capacity is too small.
     """
     widths = model.axes.widths(width_for_budget(model.axes, model.layout, capacity))
-    return model.axes.slice(model.layout, {axis: torch.arange(width) for axis, width in widths.items()})
+    kept = model.axes.slice(model.layout, {axis: torch.arange(width) for axis, width in widths.items()})
+    return replace(kept, index=kept.index.to(model.device))
 
 
 def nearest(name: str, known: Mapping[str, object]) -> str:

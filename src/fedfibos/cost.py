@@ -12,7 +12,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from fedfibos.local import LocalTraining
 from fedfibos.model import Model
 from fedfibos.params import Params
-from fedfibos.submodel import Submodel
+from fedfibos.submodel import Submodel, holding
 from fedfibos.traffic import download_bytes, upload_bytes
 from fedfibos.types import Client, Dataset, Method, forward
 
@@ -84,9 +84,7 @@ def cost(
 
 def held_maskable(submodel: Submodel, size: int, num_maskable: int) -> int:
     """How many of the maskable coordinates a submodel holds."""
-    held = torch.zeros(size)
-    submodel.count_in(held, 1.0)
-    return int(held[:num_maskable].count_nonzero())
+    return int(holding(submodel, size)[:num_maskable].count_nonzero())
 
 
 def forward_macs(model: Model, params: Params, submodel: Submodel, data: Dataset) -> int:

@@ -331,7 +331,7 @@ def _adamw(local: LocalTraining, values: list[Tensor]) -> Move:
     def move(gradients: list[Tensor], masks: list[Tensor] | None) -> None:
         _mask_and_clip(gradients, masks, local.clip_norm)
         for parameter, gradient in zip(parameters, gradients, strict=True):
-            parameter.grad = gradient
+            parameter.grad = gradient.contiguous()  # the fused step reads memory, whatever its strides mean
         optimizer.step()
 
     return move

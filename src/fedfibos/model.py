@@ -50,8 +50,8 @@ class Workspace:
     def load(self, values: Tensor) -> nn.Module:
         """Copy a local vector in and put buffers back to their initial values: no trace of the last client."""
         self.values.copy_(values)
-        for buffer, initial in zip(self._buffers, self._initial_buffers, strict=True):
-            buffer.copy_(initial)
+        if self._buffers:
+            torch._foreach_copy_(self._buffers, self._initial_buffers)
         return self.module
 
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from fedfibos.experiment import Experiment, load_experiment
-from fedfibos.params import Params
 from fedfibos.record import CONFIG, RecordError
 from fedfibos.simulate import Checkpoint, CheckpointStore, World, build_world
 
@@ -43,5 +42,4 @@ def reopen(
     checkpoint = CheckpointStore(run, experiment.run.score_home).load_latest(world.model.layout, warn)
     if checkpoint is None:
         raise RecordError(f"{run} must hold a sound checkpoint, it has none: run it again to get one")
-    flat = checkpoint.params.flat.to(world.model.device)
-    return Reopened(experiment, world, replace(checkpoint, params=Params(checkpoint.params.layout, flat)))
+    return Reopened(experiment, world, checkpoint.to(world.model.device))

@@ -66,7 +66,8 @@ class Replayed:
     """A step that is run as it is the first time, and recorded the second time that it gets inputs of that shape.
 
     The first time settles what a recording must not contain: kernels are chosen, optimiser state is made. Inputs of any
-    other shape (a last, smaller batch; padded texts) are run as they are.
+    other shape (a last, smaller batch; padded texts) are run as they are, and so is a step that draws random numbers
+    (dropout): all recordings of a device share one random state, which those side by side would race for.
 
     Args:
         run: The step.
@@ -88,7 +89,10 @@ class Replayed:
             self.run(inputs, labels)
         elif self.shape is None:
             self.shape = shape
+            before = _random_state(labels.device)
             self.run(inputs, labels)
+            if not torch.equal(before, _random_state(labels.device)):
+                self.record = None
         else:
             if self.replay is None:
                 self.inputs, self.labels = _copy(inputs), labels.clone()
@@ -97,6 +101,11 @@ class Replayed:
                 _overwrite(self.inputs, inputs)
                 self.labels.copy_(labels)
             self.replay()
+
+
+def _random_state(device: torch.device) -> Tensor:
+    """Where the device's random stream is."""
+    return torch.cuda.get_rng_state(device) if device.type == "cuda" else torch.get_rng_state()
 
 
 def _shape(inputs: Inputs, labels: Tensor) -> object:

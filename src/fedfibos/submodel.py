@@ -162,6 +162,13 @@ def mask_from_scores(scores: Tensor, capacity: float, layout: Layout, scope: str
 
 def kept_shares(submodel: Submodel, layout: Layout) -> dict[str, float]:
     """Share of each maskable tensor that the submodel holds, in [0, 1]; 0 is a dead layer."""
-    held = torch.zeros(layout.size)
-    submodel.count_in(held, 1.0)
+    held = holding(submodel, layout.size)
     return {name: float(held[start:stop].mean()) for name, start, stop in layout.maskable()}
+
+
+def holding(submodel: Submodel, size: int) -> Tensor:
+    """1 on the coordinates of the full model that a submodel holds, 0 elsewhere; float32, shape ``(size,)``."""
+    tensor = submodel.index if isinstance(submodel, Slice) else submodel.held
+    held = torch.zeros(size, device=None if tensor is None else tensor.device)
+    submodel.count_in(held, 1.0)
+    return held

@@ -146,7 +146,8 @@ class MemoryRows:
 
     def revise(self, client: int, initial: Tensor, change: Callable[[Tensor, slice], Tensor]) -> MemoryRows:
         """See :class:`Rows`."""
-        return self.put(client, change(self.rows.get(client, initial), slice(0, initial.numel())))
+        row = self.rows.get(client, initial).to(initial.device)  # one from a checkpoint is on the CPU
+        return self.put(client, change(row, slice(0, initial.numel())))
 
     def clients(self) -> list[int]:
         """See :class:`Rows`."""

@@ -46,6 +46,8 @@ from fedfibos.params import Layout, Params
 from fedfibos.submodel import Mask, Submodel, budget, full, layer_budgets, top_k
 from fedfibos.types import Client, State, Upload
 
+_SMALLEST = torch.finfo(torch.float32).tiny
+
 
 @dataclass(frozen=True)
 class FIARSE:
@@ -168,7 +170,7 @@ def masked(values: Tensor, threshold: Tensor, gradient: Literal["tcb", "masked"]
     kept = (magnitude >= threshold).to(values.dtype)
     if gradient == "masked":
         return values * kept, kept
-    share = torch.where(threshold > 0, threshold / (magnitude + threshold), 0.0)  # 0/0 where θ = x = 0
+    share = threshold / (magnitude + threshold).clamp_min(_SMALLEST)  # 0/0 where θ = x = 0
     return values * kept, kept * (1 + 2 * share * (1 - share))
 
 

@@ -67,10 +67,10 @@ def build_world(experiment: Experiment, *, device: str, data_dir: Path | None, w
         train=encode(choice.name, split.train, choice.options),
         test=encode(choice.name, split.test, choice.options),
     )
+    example = split.train.batch(torch.arange(2))  # where the module is built and its channels are traced: on the CPU
     if torch.device(device).type != "cpu":
         split = split.to(torch.device(device))
     population = populate(experiment, split, warn)
-    example = split.train.batch(torch.arange(2))
     module = build(
         choice.name,
         num_classes=len(split.classes),

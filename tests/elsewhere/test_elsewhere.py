@@ -1,0 +1,186 @@
+"""What runs on a CPU runs on another device, to the same numbers: nothing is left behind on the CPU by mistake.
+
+The other device is compiled from ``device.cpp``, which takes a C++ compiler (CXX, default c++) and half a minute.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import subprocess
+import sys
+import types
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from rich.console import Console
+from torch.utils import cpp_extension
+
+from fedfibos.cli.audit import audit_run
+from fedfibos.cli.diagnose import diagnose_run
+from fedfibos.cost import cost
+from fedfibos.data.images import TensorData
+from fedfibos.experiment import load_experiment
+from fedfibos.local import LocalTraining
+from fedfibos.methods import METHODS
+from fedfibos.model import model_of
+from fedfibos.models import build
+from fedfibos.reopen import reopen
+from fedfibos.select import top_k, top_k_many
+from fedfibos.simulate import simulate
+
+pytestmark = pytest.mark.slow
+
+HERE = Path(__file__).parent
+DIGITS = HERE.parents[1] / "experiments" / "digits" / "fedavg.toml"
+BASE = [
+    "model={name='cnn',norm='batch',options={channels=[8,16]}}",
+    "federation={rounds=3,clients=20,cohort=5,capacities='uniform'}",
+    "local={steps=4,batch_size=8,lr=0.05}",
+    "data.partition={scheme='pathological',classes_per_client=2}",
+    "evaluation.every=1",
+    "run={checkpoint_every=1,score_home='memory'}",
+]
+FEDFIBOS = "method.name='fedfibos'"
+VARIANTS = {
+    "fedavg": ["method.name='fedavg'", "method.capacity=1.0"],
+    "fedavg, narrow": ["method.name='fedavg'", "method.capacity=0.5"],
+    "heterofl": ["method.name='heterofl'"],
+    "heterofl, masked labels": ["method.name='heterofl'", "local.absent_labels='mask'"],
+    "fedrolex": ["method.name='fedrolex'"],
+    "fedbrb": ["method.name='fedbrb'"],
+    "fiarse": ["method.name='fiarse'"],
+    "fiarse, layer": ["method.name='fiarse'", "method.scope='layer'"],
+    "fiarse, released": ["method.name='fiarse'", "method.preset='released'"],
+    "fedfibos": [FEDFIBOS],
+    "fedfibos, layer": [FEDFIBOS, "method.scope='layer'"],
+    "algorithm1": [FEDFIBOS, "method.preset='algorithm1'"],
+    "algorithm1, disk": [FEDFIBOS, "method.preset='algorithm1'", "run.score_home='disk'"],
+    "held, per client": [FEDFIBOS, "method.sharing='client'", "method.fisher='held'"],
+    "ssp, no prior": [FEDFIBOS, "method.criterion='ssp'", "method.prior='none'"],
+    "ssp, blend, no prior": [FEDFIBOS, "method.criterion='ssp'", "method.prior='none'", "method.sharing='blend'"],
+    "random": [FEDFIBOS, "method.criterion='random'"],
+    "magnitude": [FEDFIBOS, "method.criterion='magnitude'"],
+    "literal": [FEDFIBOS, "method.fisher='literal'", "method.average='participants'"],
+    "dense now and then": [FEDFIBOS, "method.dense_every=2"],
+    "per example": [FEDFIBOS, "method.fisher_from='per_example'", "model.norm='group'"],
+    "adamw, clipping": [FEDFIBOS, "local.optimizer='adamw'", "local.lr=0.01", "local.clip_norm=0.5"],
+    "momentum, epochs": [FEDFIBOS, "local={epochs=1,batch_size=8,lr=0.05,momentum=0.9,weight_decay=0.001}"],
+}
+ROUNDING = 2e-6
+"""Largest difference of a parameter: kernels that vectorise otherwise round otherwise."""
+
+CHOICES, DISCONTINUOUS = ("ssp, no prior", "adamw, clipping"), 1e-3
+"""Scores and moments near zero, where rounding turns into another choice."""
+
+
+@pytest.fixture(scope="module")
+def device(tmp_path_factory) -> torch.device:
+    library = tmp_path_factory.mktemp("elsewhere") / "device.so"
+    command = [os.environ.get("CXX", "c++"), "-shared", "-fPIC", "-std=c++20", "-O1", "-o", str(library)]
+    abi = f"-D_GLIBCXX_USE_CXX11_ABI={int(torch.compiled_with_cxx11_abi())}"
+    includes = [f"-I{path}" for path in cpp_extension.include_paths()]
+    libraries = [f"-L{path}" for path in cpp_extension.library_paths()] + ["-lc10", "-ltorch_cpu"]
+    subprocess.run([*command, abi, *includes, str(HERE / "device.cpp"), *libraries], check=True)
+    torch.ops.load_library(str(library))
+    torch.utils.rename_privateuse1_backend("elsewhere")
+    module = types.ModuleType("elsewhere")
+    vars(module).update(
+        is_available=lambda: True,
+        device_count=lambda: 1,
+        current_device=lambda: 0,
+        _is_in_bad_fork=lambda: False,
+        manual_seed_all=lambda seed: None,
+        get_amp_supported_dtype=lambda: [torch.bfloat16],
+    )
+    torch._register_device_module("elsewhere", module)
+    return torch.device("elsewhere")
+
+
+def test_the_device_refuses_to_mix(device):
+    ours, theirs = torch.ones(3, device=device), torch.ones(3)
+    assert (ours * 2 + 1).cpu().tolist() == [3.0] * 3
+    with pytest.raises(RuntimeError, match="device"):
+        ours + theirs
+    with pytest.raises(RuntimeError, match="device"):
+        theirs.add_(ours)
+    with pytest.raises(RuntimeError, match="device"):
+        ours.index_select(0, torch.tensor([0, 1]))
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_a_simulation_gives_the_same_numbers(variant, device, tmp_path):
+    experiment = load_experiment(DIGITS, [*BASE, *VARIANTS[variant]])
+    ends, finals = [], []
+    for where in ("cpu", str(device)):
+        finals.append(simulate(experiment, tmp_path / where, workers=1, device=where))
+        ends.append(reopen(tmp_path / where).checkpoint.params.flat)
+    assert torch.allclose(*ends, rtol=0, atol=DISCONTINUOUS if variant in CHOICES else ROUNDING)
+    assert finals[0]["bytes"] == finals[1]["bytes"]
+    again = simulate(experiment, tmp_path / "again", workers=1, device=str(device))
+    assert again["params_sha256"] == finals[1]["params_sha256"]
+
+
+@pytest.mark.parametrize("variant", ["fedfibos", "algorithm1", "algorithm1, disk", "fedrolex"])
+def test_a_resumed_run_ends_with_the_same_bytes(variant, device, tmp_path):
+    experiment = load_experiment(DIGITS, [*BASE, *VARIANTS[variant]])
+    whole = simulate(experiment, tmp_path / "whole", device=str(device))
+
+    class Stop(Exception):
+        pass
+
+    def stop(record):
+        if record["round"] == 2:
+            raise Stop
+
+    with pytest.raises(Stop):
+        simulate(experiment, tmp_path / "broken", device=str(device), on_round=stop)
+    resumed = simulate(experiment, tmp_path / "broken", device=str(device), resume=True)
+    assert resumed["params_sha256"] == whole["params_sha256"]
+
+
+@pytest.mark.parametrize("variant", ["fedfibos", "algorithm1", "fiarse"])
+def test_audit_and_diagnosis_give_the_same_numbers(variant, device, tmp_path):
+    experiment = load_experiment(DIGITS, [*BASE, *VARIANTS[variant]])
+    simulate(experiment, tmp_path / "run", workers=1)
+    found = []
+    for where in ("cpu", str(device)):
+        audit_run(tmp_path / "run", 20, None, where, Console(file=io.StringIO()))
+        diagnose_run(tmp_path / "run", 2, (), None, where, Console(file=io.StringIO()))
+        found.append([json.loads((tmp_path / "run" / f"{name}.json").read_text()) for name in ("audit", "diagnosis")])
+    assert list(numbers(found[0])) == pytest.approx(list(numbers(found[1])), rel=1e-3, abs=1e-6)
+    assert len(list(numbers(found[0]))) > 100
+
+
+def numbers(found):
+    if isinstance(found, dict | list):
+        for value in found.values() if isinstance(found, dict) else found:
+            yield from numbers(value)
+    elif isinstance(found, int | float):
+        yield float(found)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_costs_are_the_same(name, device):
+    found = []
+    for where in (torch.device("cpu"), device):
+        module = build("cnn", 4, (1, 8, 8), norm="batch", seed=1, channels=(8, 16))
+        model = model_of(module, example=torch.zeros(2, 1, 8, 8), device=where)
+        data = TensorData(torch.randn(8, 1, 8, 8), torch.arange(8) % 4)
+        found.append(cost(METHODS[name](), model, 0.5, data, 4, LocalTraining(steps=1)))
+    assert replace(found[0], memory=0) == replace(found[1], memory=0)
+
+
+def test_selection_is_exact(device):
+    scores = torch.randn(300_000, generator=torch.Generator().manual_seed(0)).square()
+    for k in (1, 20_000, 150_000, 299_999):
+        assert torch.equal(top_k(scores.to(device), k).cpu(), top_k(scores, k))
+    for mask, other in zip(top_k_many(scores.to(device), [7, 70_000]), top_k_many(scores, [7, 70_000]), strict=True):
+        assert torch.equal(mask.cpu(), other)
+
+
+if __name__ == "__main__":
+    sys.exit(pytest.main([__file__, "-m", "slow"]))
