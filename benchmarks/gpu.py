@@ -1,13 +1,17 @@
 """Check and measure the CUDA engine: ``python benchmarks/gpu.py --out FOLDER [--data-dir DIR] [--minutes M]``.
 
-In this order, each written to ``FOLDER/gpu.json`` as it is known, so that a cut-off run leaves what it found:
+In this order, each written to ``FOLDER/gpu.json`` as it is known, so that a cut-off run leaves what it found; a piece
+that fails leaves its traceback, and the next one runs:
 
 1. floor: the measured rate of bfloat16 matrix products and the memory's bandwidth, and what they make of the paper's
    CIFAR-10 run (ResNet-18, 800 rounds of 10 clients, 100 steps of batch 20).
 2. equality: two rounds of every method on the device against the CPU engine, in float32 without TF32.
 3. selection: exact top-k of 11.2 million scores against ``torch.topk``.
-4. engine: seconds a round of the paper's setting, recorded and overlapped against eager and in turn.
-5. training: as many rounds of the paper's setting as the minutes allow, FedFIbOS first, then FIARSE, into directories
+4. simulations: three rounds of every kind of method through ``simulate``, twice: the same bytes?
+5. step: one ResNet-18 step as the engine makes it: what recording it costs the processor, what replaying it costs the
+   device, alone and side by side, and which kernels take the time.
+6. engine: seconds a round of the paper's setting, recorded and overlapped against eager and in turn.
+7. training: as many rounds of the paper's setting as the minutes allow, FedFIbOS first, then FIARSE, into directories
    that ``fedfibos sweep`` and ``resume`` go on with. Without a data folder this step is left out.
 
 ``--device cpu`` runs the same on a CPU, for testing the script.
@@ -19,8 +23,11 @@ import argparse
 import json
 import os
 import signal
+import tempfile
 import time
+import traceback
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -31,13 +38,14 @@ from selection import SIZE
 from fedfibos.cost import forward_macs
 from fedfibos.data.images import ImageData
 from fedfibos.environment import describe
+from fedfibos.experiment import load_experiment
 from fedfibos.local import LocalTraining
 from fedfibos.methods import METHODS
 from fedfibos.model import model_of
 from fedfibos.models import build
 from fedfibos.round import federated_round
 from fedfibos.select import top_k
-from fedfibos.simulate import Interrupted
+from fedfibos.simulate import Interrupted, simulate
 from fedfibos.simulate.overlapped import AT_A_TIME, Overlapped
 from fedfibos.simulate.setting import Setting
 from fedfibos.simulate.workers import InProcess
@@ -45,7 +53,8 @@ from fedfibos.submodel import full
 from fedfibos.sweep import SweepProgress, load_study, run_study
 from fedfibos.types import Client
 
-STUDY = Path(__file__).parent.parent / "experiments" / "paper" / "cifar10.toml"
+EXPERIMENTS = Path(__file__).parent.parent / "experiments"
+STUDY = EXPERIMENTS / "paper" / "cifar10.toml"
 CAPACITIES = (1.0, 0.5, 0.25, 0.125, 0.0625)
 TOLERANCE = 2e-3
 """Largest difference of a parameter after two rounds, relative to the largest change of any: other kernels, other
@@ -105,23 +114,30 @@ def floor(device: torch.device, tiny: bool) -> dict[str, Any]:
 def equality(device: torch.device) -> dict[str, Any]:
     """Largest relative difference of the parameters after two rounds, by method."""
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
-    found = {}
-    for name, cls in METHODS.items():
-        ends = []
-        for where in (torch.device("cpu"), device):
-            model = model_of(
-                build("cnn", 10, (3, 32, 32), norm="batch", seed=0, channels=(16, 32)),
-                example=torch.zeros(2, 3, 32, 32),
-                device=where,
-            )
-            data = [images(60, n).to(where) for n in range(5)]
-            setting = Setting(cls(), model, data.__getitem__, data[0], data[1], 100)
-            engine = InProcess(setting) if where.type == "cpu" and device.type != "cpu" else Overlapped(setting)
-            ends.append(rounds(setting, engine, 2, LocalTraining(steps=25, batch_size=20, lr=0.05)).cpu())
-        start = model.initial_params().flat.cpu()
-        scale = float((ends[0] - start).abs().max())
-        found[name] = float((ends[0] - ends[1]).abs().max()) / scale
-    return {"relative": found, "tolerance": TOLERANCE, "within": all(v <= TOLERANCE for v in found.values())}
+    found: dict[str, Any] = {}
+    for name in METHODS:
+        try:
+            found[name] = _difference(name, device)
+        except Exception:
+            found[name] = traceback.format_exc(limit=-4)
+    within = all(isinstance(value, float) and value <= TOLERANCE for value in found.values())
+    return {"relative": found, "tolerance": TOLERANCE, "within": within}
+
+
+def _difference(name: str, device: torch.device) -> float:
+    ends = []
+    for where in (torch.device("cpu"), device):
+        model = model_of(
+            build("cnn", 10, (3, 32, 32), norm="batch", seed=0, channels=(16, 32)),
+            example=torch.zeros(2, 3, 32, 32),
+            device=where,
+        )
+        data = [images(60, n).to(where) for n in range(5)]
+        setting = Setting(METHODS[name](), model, data.__getitem__, data[0], data[1], 100)
+        engine = InProcess(setting) if where.type == "cpu" and device.type != "cpu" else Overlapped(setting)
+        ends.append(rounds(setting, engine, 2, LocalTraining(steps=25, batch_size=20, lr=0.05)).cpu())
+    start = model.initial_params().flat.cpu()
+    return float((ends[0] - ends[1]).abs().max()) / float((ends[0] - start).abs().max())
 
 
 def rounds(setting: Setting, engine: InProcess | Overlapped, count: int, local: LocalTraining) -> torch.Tensor:
@@ -146,6 +162,123 @@ def selection(device: torch.device, tiny: bool) -> dict[str, Any]:
         "torch.topk": seconds(device, lambda: torch.topk(scores, k), 10),
         "top_k": seconds(device, lambda: top_k(scores, k), 10),
         "same": same,
+    }
+
+
+SIMULATIONS = {
+    "fedavg, narrow": ["method.name='fedavg'", "method.capacity=0.5"],
+    "heterofl": ["method.name='heterofl'"],
+    "fedrolex": ["method.name='fedrolex'"],
+    "fedbrb": ["method.name='fedbrb'"],
+    "fiarse": ["method.name='fiarse'", "local.momentum=0.9", "local.weight_decay=0.001"],
+    "fedfibos": ["method.name='fedfibos'"],
+    "algorithm1": ["method.name='fedfibos'", "method.preset='algorithm1'"],
+    "algorithm1, disk": ["method.name='fedfibos'", "method.preset='algorithm1'", "run.score_home='disk'"],
+    "per example": ["method.name='fedfibos'", "method.fisher_from='per_example'", "model.norm='group'"],
+    "adamw, bfloat16, channels last": [
+        "method.name='fedfibos'",
+        "model.channels_last=true",
+        "local={steps=5,batch_size=8,lr=0.01,optimizer='adamw',clip_norm=1.0,absent_labels='mask',precision='bfloat16'}",
+    ],
+}
+
+
+def simulations(device: torch.device) -> dict[str, Any]:
+    """Whether a run repeated gives the same parameters to the bit; a traceback where it does not run."""
+    base = [
+        "model={name='cnn',norm='batch',options={channels=[8,16]}}",
+        "federation={rounds=3,clients=20,cohort=5,capacities='uniform'}",
+        "local={steps=5,batch_size=8,lr=0.05}",
+        "data.partition={scheme='pathological',classes_per_client=2}",
+        "evaluation.every=1",
+    ]
+    found: dict[str, Any] = {}
+    for name, overrides in SIMULATIONS.items():
+        experiment = load_experiment(EXPERIMENTS / "digits" / "fedavg.toml", [*base, *overrides])
+        try:
+            with tempfile.TemporaryDirectory() as folder:
+                ends = [
+                    simulate(experiment, Path(folder, run), workers=1, device=str(device))["params_sha256"]
+                    for run in ("first", "second")
+                ]
+            found[name] = ends[0] == ends[1]
+        except Exception:
+            found[name] = traceback.format_exc(limit=-4)
+    return found
+
+
+def step(device: torch.device, tiny: bool) -> dict[str, Any]:
+    """Milliseconds of one step: of the processor to launch, record and replay it, of the device to run it."""
+    found: dict[str, Any] = {}
+    for label, last in (("channels last", True), ("channels first", False)):
+        lanes = [_recorded_step(device, tiny, last) for _ in range(1 if tiny else AT_A_TIME)]
+        found[label] = {"processor": lanes[-1][1]}
+        for width in {1, len(lanes) // 2 or 1, len(lanes)}:
+
+            def run(width: int = width, lanes: list[Any] = lanes) -> None:
+                for _ in range(50):
+                    for replay, _, stream in lanes[:width]:
+                        with torch.cuda.stream(stream) if stream is not None else nullcontext():
+                            replay()
+
+            found[label][f"{width} side by side"] = seconds(device, run, 3) / 50 / width * 1e3
+        if device.type == "cuda":
+            found[label] |= _kernels(lanes[0][0])
+    return found
+
+
+def _recorded_step(device: torch.device, tiny: bool, last: bool) -> tuple[Callable[[], None], dict[str, float], Any]:
+    """A step of FedFIbOS in a workspace of its own: its replay, milliseconds of the processor, its stream."""
+    model = model_of(
+        build("resnet8" if tiny else "resnet18", 10, (3, 32, 32), norm="batch", seed=0),
+        device=device,
+        channels_last=last,
+    )
+    space = model.workspace(full(model.layout))
+    module = space.load(model.initial_params().flat.to(device)).train()
+    inputs, labels = model.place(torch.randn(20, 3, 32, 32)), torch.randint(10, (20,)).to(device)
+    masks = model.layout.views((torch.rand(model.layout.size) < 0.5).float().to(device))
+    values, squares = model.layout.views(space.values), model.layout.views(torch.zeros_like(space.values))
+
+    def once() -> None:
+        with torch.autocast(device.type, torch.bfloat16):
+            loss = torch.nn.functional.cross_entropy(module(inputs).float(), labels)
+        gradients = torch.autograd.grad(loss, space.parameters)
+        torch._foreach_addcmul_(squares, gradients, gradients)
+        torch._foreach_addcmul_(values, gradients, masks, value=-0.01)
+
+    took: dict[str, float] = {}
+
+    def timed(name: str, work: Callable[[], Any]) -> Any:
+        _wait(device)
+        start = time.perf_counter()
+        result = work()
+        took[name] = (time.perf_counter() - start) * 1e3
+        return result
+
+    stream = torch.cuda.Stream(device) if device.type == "cuda" else None
+    if stream is not None:
+        stream.wait_stream(torch.cuda.current_stream(device))
+    with torch.cuda.stream(stream) if stream is not None else nullcontext():
+        once()
+        timed("launch", once)
+        replay = timed("record", lambda: space.recorder(once) if space.recorder else once)
+        replay()
+        timed("replay", replay)
+    return replay, took, stream
+
+
+def _kernels(replay: Callable[[], None]) -> dict[str, Any]:
+    """The kernels of one step: how many, their time, the thirty that take longest."""
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
+        for _ in range(5):
+            replay()
+        torch.cuda.synchronize()
+    rows = sorted(profile.key_averages(), key=lambda row: -row.device_time_total)
+    return {
+        "kernels": sum(row.count for row in rows) / 5,
+        "kernels_us": sum(row.device_time_total for row in rows) / 5,
+        "longest": [f"{row.count / 5:g} x {row.device_time_total / row.count:.1f} us {row.key}" for row in rows[:30]],
     }
 
 
@@ -228,10 +361,17 @@ def main() -> None:
         ("floor", lambda: floor(device, tiny)),
         ("equality", lambda: equality(device)),
         ("selection", lambda: selection(device, tiny)),
+        ("simulations", lambda: simulations(device)),
+        ("step", lambda: step(device, tiny)),
         ("engine", lambda: engine(device, tiny)),
     ):
-        found[name] = measure()
-        print(name, json.dumps(found[name]), flush=True)
+        start = time.perf_counter()
+        try:
+            found[name] = measure()
+        except Exception:
+            found[name] = traceback.format_exc(limit=-8)
+            print(found[name], flush=True)
+        print(f"{time.perf_counter() - start:.1f} s", name, json.dumps(found[name]), flush=True)
         (arguments.out / "gpu.json").write_text(json.dumps(found, indent=1) + "\n")
     if arguments.data_dir is not None:
         training(arguments.device, arguments.out / "runs", arguments.data_dir, arguments.minutes)

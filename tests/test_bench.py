@@ -85,3 +85,5 @@ def test_the_gpu_script_runs_on_a_cpu_and_its_floor_counts_the_papers_run(benchm
     )
     assert gpu.selection(torch.device("cpu"), True)["same"]
     assert len(gpu.engine(torch.device("cpu"), True)) == 4
+    assert set(gpu.simulations(torch.device("cpu")).values()) == {True}
+    assert gpu.step(torch.device("cpu"), True)["channels last"]["1 side by side"] > 0
