@@ -26,6 +26,7 @@ INPUT, CLASSES = (1, 8, 8), 4
 VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     **{name: (name, {}) for name in METHODS},
     "fedfibos-client": ("fedfibos", {"sharing": "client"}),
+    "fedfibos-core": ("fedfibos", {"sharing": "blend", "blend_of": "budget", "blend": 0.5}),
     "fedfibos-blend-none": ("fedfibos", {"sharing": "blend", "prior": "none"}),
     "fedfibos-ssp-layer-none": ("fedfibos", {"criterion": "ssp", "scope": "layer", "prior": "none"}),
     "fedfibos-literal-participants": ("fedfibos", {"fisher": "literal", "average": "participants"}),

@@ -62,6 +62,7 @@ VARIANTS = {
     "held, per client": [FEDFIBOS, "method.sharing='client'", "method.fisher='held'"],
     "ssp, no prior": [FEDFIBOS, "method.criterion='ssp'", "method.prior='none'"],
     "ssp, blend, no prior": [FEDFIBOS, "method.criterion='ssp'", "method.prior='none'", "method.sharing='blend'"],
+    "blend of the budget": [FEDFIBOS, "method.sharing='blend'", "method.blend_of='budget'", "method.scope='layer'"],
     "random": [FEDFIBOS, "method.criterion='random'"],
     "magnitude": [FEDFIBOS, "method.criterion='magnitude'"],
     "literal": [FEDFIBOS, "method.fisher='literal'", "method.average='participants'"],

@@ -125,6 +125,10 @@ def held(method: FedFIbOS, n: int) -> list[int]:
         ({"sharing": "client", "fisher": "literal"}, [0, 1, 3, 4], [0, 3]),
         # β = 1/2, client 1, dense: (9/4 + 3/2)/2 = 15/8, (5/8 + 11/8)/2 = 1, (9/16 + 69/16)/2 = 39/16.
         ({"sharing": "blend", "blend": 0.5}, [1, 2, 4, 5], [2, 5]),
+        # Half of the budget by the shared score: [2, 5] and [2]; the rest by the client's own, as two lines above.
+        ({"sharing": "blend", "blend": 0.5, "blend_of": "budget"}, [1, 2, 4, 5], [0, 2]),
+        ({"sharing": "blend", "blend": 0.0, "blend_of": "budget"}, [0, 2, 3, 5], [2, 5]),
+        ({"sharing": "blend", "blend": 1.0, "blend_of": "budget"}, [1, 2, 4, 5], [0, 3]),
         # ssp ranks f̄|x̃₁|: held, coordinates 0..5: 3/8, 85/32, 1/64, 9/8, 51/32, 1/64.
         ({"fisher": "held", "criterion": "ssp"}, [0, 1, 3, 4], [1, 4]),
         # |x̃₁| = (1/4, 5/4, 1/8, 3/4, 3/4, 1/8); at k = 2 the tie of 3 and 4 goes to position 3.

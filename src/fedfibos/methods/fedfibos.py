@@ -21,6 +21,7 @@ Deviations:
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -32,7 +33,7 @@ from fedfibos.fisher import Ema, FisherObserver
 from fedfibos.local import local_training
 from fedfibos.model import Model
 from fedfibos.params import Params
-from fedfibos.submodel import Mask, Submodel, mask_from_scores
+from fedfibos.submodel import Mask, Submodel, full, mask_from_scores
 from fedfibos.types import Client, State, Upload, stream
 
 
@@ -50,8 +51,10 @@ class FedFIbOS:
         criterion: What is ranked: ``fisher`` f̄; ``ssp`` f̄²x̃², the exact solution of the paper's submodel
             selection problem; ``magnitude`` |x̃|; ``random``.
         scope: ``global`` ranks all d coordinates together; ``layer`` gives every tensor its share.
-        sharing: ``shared``: one f̄; ``client``: one per client; ``blend``: β·f̄(n) + (1−β)·f̄(shared).
-        blend: β in [0, 1], for ``sharing = "blend"``.
+        sharing: ``shared``: one f̄; ``client``: one per client; ``blend``: both.
+        blend: β in [0, 1], the client's part in a blend.
+        blend_of: What is divided: the ``scores``, β·f̄(n) + (1−β)·f̄(shared), or the ``budget``: ⌈(1−β)γd⌉ coordinates
+            by the shared score, which all clients of a capacity have in common, and the rest by the client's own.
         average: Who divides the sum of updates.
         ema_rate: α in [0, 1).
         server_lr: η_s.
@@ -66,6 +69,7 @@ class FedFIbOS:
     scope: Literal["global", "layer"] = "global"
     sharing: Literal["shared", "client", "blend"] = "shared"
     blend: float = 0.2
+    blend_of: Literal["scores", "budget"] = "scores"
     average: Average = "holders"
     ema_rate: float = 0.8
     server_lr: float = 1.0
@@ -99,6 +103,12 @@ class FedFIbOS:
     def extract(self, model: Model, state: State, params: Params, client: Client) -> Submodel:
         """Line 6: the ⌈γd⌉ highest scores."""
         scores = self._scores(state, params, client)
+        if self.sharing == "blend" and self.blend_of == "budget" and self.personal and self.blend < 1.0:
+            shared = replace(self, sharing="shared")._scores(state, params, client)
+            core = mask_from_scores(shared, (1.0 - self.blend) * client.capacity, model.layout, self.scope).held
+            if core is None:
+                return full(model.layout)
+            scores = torch.where(core[: scores.numel()], math.inf, scores)
         return mask_from_scores(scores, client.capacity, model.layout, self.scope)
 
     def train(self, model: Model, params: Params, submodel: Submodel, client: Client) -> Upload:
@@ -161,7 +171,7 @@ class FedFIbOS:
         if self.sharing == "shared":
             return self._ema.importance(state.tensors["score"], d)
         own, own_seen = self._ema.importance(_row(state, client), d)
-        if self.sharing == "client":
+        if self.sharing == "client" or self.blend_of == "budget":
             return own, own_seen
         shared, shared_seen = self._ema.importance(state.tensors["score"], d)
         if shared_seen is None and own_seen is None:
