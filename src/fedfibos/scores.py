@@ -3,7 +3,7 @@
 ``N`` clients of ``d`` scores are 4.5 GB for 100 of ResNet-18 and 100 GB for 200 of RoBERTa-base. Kept in files, the
 server reads one row at a time: through a memory map to select, in blocks to change it. A client that never took part
 has no file (the prior is stored once, in the state). Values are float32 as in memory, so every home gives the same
-bytes; two bytes a score would halve the disk and change selections.
+bytes; in two bytes each (:mod:`fedfibos.halves`) they take half of the disk, and selections differ a little.
 
 A file is written once and never changed: putting a row writes the next version beside the old one, which stays for
 as long as an earlier state or a checkpoint refers to it. The files are safetensors, so those of a checkpoint and
@@ -25,10 +25,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fedfibos.halves import from_halves, to_halves
+
 Home = Literal["memory", "disk", "client"]
+
+Bytes = Literal[2, 4]
+"""Of a stored score: 4 is float32, exact."""
 
 BLOCK = 1 << 20
 """Scores per block: 4 MB."""
+
+_TYPES: dict[Bytes, tuple[str, type[np.generic]]] = {2: ("U16", np.uint16), 4: ("F32", np.float32)}
 
 
 @dataclass(frozen=True)
@@ -47,19 +54,27 @@ class FileRows:
         folder: Where the files are.
         files: The present version of every client that has a row.
         writes: Number of versions written so far; numbers the next one.
+        score_bytes: What the next versions take a score. A file says what it has, so a folder may hold both.
     """
 
     folder: Path
     files: Mapping[int, RowFile] = field(default_factory=dict)
     writes: int = 0
+    score_bytes: Bytes = 4
 
     def get(self, client: int) -> Tensor | None:
-        """The client's row, memory-mapped: pages are read when touched, changes to it reach no file."""
+        """The client's row. Of float32 memory-mapped: pages are read when touched, changes to it reach no file."""
         if client not in self.files:
             return None
         path = self.folder / self.files[client].name
-        start, count = _extent(path)
-        return torch.from_numpy(np.memmap(path, np.float32, "c", start, (count,)))
+        start, count, size = _extent(path)
+        if size == 4:
+            return torch.from_numpy(np.memmap(path, np.float32, "c", start, (count,)))
+        row, first = torch.empty(count), 0
+        for block in self._blocks(self.files[client]):
+            row[first : first + len(block)] = block
+            first += len(block)
+        return row
 
     def put(self, client: int, row: Tensor) -> FileRows:
         """The store with that client's row replaced."""
@@ -83,43 +98,43 @@ class FileRows:
 
     def _blocks(self, file: RowFile) -> Iterator[Tensor]:
         path = self.folder / file.name
-        start, count = _extent(path)
+        start, count, size = _extent(path)
         with path.open("rb") as stream:
             stream.seek(start)
             while count > 0:
-                block = np.fromfile(stream, np.float32, min(BLOCK, count))
+                block = torch.from_numpy(np.fromfile(stream, _TYPES[size][1], min(BLOCK, count)))
                 if len(block) == 0:
                     raise ValueError(f"score file {file.name} ends early, {count} scores are missing")
                 count -= len(block)
-                yield torch.from_numpy(block)
+                yield block if size == 4 else from_halves(block)
 
     def _write(self, client: int, count: int, blocks: Iterable[Tensor]) -> FileRows:
         self.folder.mkdir(parents=True, exist_ok=True)
         name = f"{client:06d}-{self.writes + 1:06d}.safetensors"
         temporary, digest = self.folder / f".{name}.tmp", hashlib.sha256()
         with temporary.open("wb") as stream:
-            for data in itertools.chain([_header(count)], map(_bytes, blocks)):
+            for data in itertools.chain([_header(count, self.score_bytes)], map(self._encoded, blocks)):
                 stream.write(data)
                 digest.update(data)
         temporary.rename(self.folder / name)
         files = {**self.files, client: RowFile(name, digest.hexdigest())}
         return replace(self, files=files, writes=self.writes + 1)
 
+    def _encoded(self, block: Tensor) -> bytes:
+        block = block.detach().cpu()
+        return (block if self.score_bytes == 4 else to_halves(block)).numpy().tobytes()
 
-def _bytes(block: Tensor) -> bytes:
-    return block.detach().cpu().numpy().tobytes()
 
-
-def _header(count: int) -> bytes:
-    """The head of a safetensors file with one float32 vector named ``row``."""
-    text = json.dumps({"row": {"dtype": "F32", "shape": [count], "data_offsets": [0, 4 * count]}})
+def _header(count: int, size: Bytes) -> bytes:
+    """The head of a safetensors file with one vector named ``row``."""
+    text = json.dumps({"row": {"dtype": _TYPES[size][0], "shape": [count], "data_offsets": [0, size * count]}})
     text += " " * (-len(text) % 8)
     return struct.pack("<Q", len(text)) + text.encode()
 
 
-def _extent(path: Path) -> tuple[int, int]:
-    """Where the values begin, in bytes, and how many there are."""
+def _extent(path: Path) -> tuple[int, int, Bytes]:
+    """Where the values begin, in bytes, how many there are, and the bytes of each."""
     with path.open("rb") as stream:
         (length,) = struct.unpack("<Q", stream.read(8))
-        (count,) = json.loads(stream.read(length))["row"]["shape"]
-    return 8 + length, count
+        row = json.loads(stream.read(length))["row"]
+    return 8 + length, row["shape"][0], 2 if row["dtype"] == "U16" else 4

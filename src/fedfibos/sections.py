@@ -15,7 +15,7 @@ from fedfibos.data import DATA_SETS
 from fedfibos.data.partition import Partition
 from fedfibos.methods import METHODS, PRESETS
 from fedfibos.models import MODELS
-from fedfibos.scores import Home
+from fedfibos.scores import Bytes, Home
 from fedfibos.validation import check_name, checked, listed
 
 Seed = Annotated[int, Field(ge=0)]
@@ -177,16 +177,23 @@ class Evaluation:
 
 @dataclass(frozen=True, config=CONFIG)
 class Run:
-    """How the run is carried out; nothing here changes its result.
+    """How the run is carried out; nothing here but ``score_bytes`` changes its result.
 
     Attributes:
         checkpoint_every: Rounds between checkpoints; the last round always leaves one.
         score_home: Where per-client scores live: ``memory``; ``disk``, a file a client in the server's checkpoint
             folder; ``client``, a file a client in a folder of the clients' own (a simulation plays both sides).
+        score_bytes: Of a score in a file: 4 is exact; 2 halves the files and changes less than a thousandth of a
+            selection (docs/performance.md).
     """
 
     checkpoint_every: Positive = 10
     score_home: Home = "memory"
+    score_bytes: Bytes = 4
+
+    def __post_init__(self) -> None:
+        if self.score_bytes == 2 and self.score_home == "memory":
+            raise ValueError("score_bytes = 2 is for files, score_home = 'disk' or 'client', got 'memory'")
 
 
 def field_names(cls: type[Any]) -> list[str]:

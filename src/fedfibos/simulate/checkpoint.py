@@ -24,7 +24,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from fedfibos.params import Layout, Params
-from fedfibos.scores import FileRows, Home, RowFile
+from fedfibos.scores import Bytes, FileRows, Home, RowFile
 from fedfibos.types import MemoryRows, Rows, State
 
 KEEP = 2
@@ -52,9 +52,9 @@ class Checkpoint:
 class CheckpointStore:
     """The checkpoints of one run directory."""
 
-    def __init__(self, run: Path, home: Home = "memory") -> None:
+    def __init__(self, run: Path, home: Home = "memory", score_bytes: Bytes = 4) -> None:
         self.folder = run / "checkpoint"
-        self.home = home
+        self.home, self.score_bytes = home, score_bytes
         self.rows_folder = run / "clients" if home == "client" else self.folder / "rows"
         self._written: dict[int, tuple[Tensor, str]] = {}  # client -> (the row object last written, its file)
 
@@ -121,7 +121,7 @@ class CheckpointStore:
 
     def empty_rows(self) -> Rows:
         """A store without rows, in the run's score home."""
-        return MemoryRows() if self.home == "memory" else FileRows(self.rows_folder)
+        return MemoryRows() if self.home == "memory" else FileRows(self.rows_folder, score_bytes=self.score_bytes)
 
     def drop_superseded(self, state: State) -> None:
         """Between checkpoints: remove the row files that neither this state nor a kept checkpoint refers to."""
@@ -141,7 +141,7 @@ class CheckpointStore:
                 self._written[client] = (row, file)
             return MemoryRows(rows)
         files = {n: RowFile(file, meta["files"][self._row_path(file)]) for n, file in names.items()}
-        return FileRows(self.rows_folder, files, meta["row_writes"])
+        return FileRows(self.rows_folder, files, meta["row_writes"], self.score_bytes)
 
     def _save_row(self, client: int, checkpoint: Checkpoint) -> tuple[str, str]:
         """Write a client's row unless the file of this very row exists; return its name and digest."""

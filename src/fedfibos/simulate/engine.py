@@ -118,7 +118,7 @@ def simulate(
     with one_thread():
         world = build_world(experiment, device=device, data_dir=data_dir, warn=on_warning)
         directory = RunDirectory.open(out, experiment, resume, device)
-        store = CheckpointStore(directory.path, experiment.run.score_home)
+        store = CheckpointStore(directory.path, experiment.run.score_home, experiment.run.score_bytes)
         checkpoint = store.load_latest(world.model.layout, on_warning) if resume else None
         if checkpoint is None:
             params = world.model.initial_params()
