@@ -20,6 +20,7 @@ from typing import Any
 import torch
 from engine import compiled, engine_against_bare, layouts, precisions, summary, workers
 from floors import passes
+from halves import disagreement
 from homes import measured, server_of_clients
 from peers import peer_times
 from population import REGISTERED, registered
@@ -86,10 +87,12 @@ PIECES: dict[str, dict[str, Callable[[int], Any]]] = {
     "selection": {"11.2M scores": lambda repeats: kept_memory(selection, repeats)},
     "population": {f"{n}": lambda repeats, n=n: registered(n, repeats) for n in REGISTERED},
     "homes": {
-        "disk": lambda repeats: measured("disk", 40, 2),
+        "disk": lambda repeats: measured("disk", 40, 80),
+        "disk, two bytes a score": lambda repeats: measured("disk", 200, 220, 2),
         "client": lambda repeats: server_of_clients(200),
-        "memory": lambda repeats: measured("memory", 8, 1),
+        "memory": lambda repeats: measured("memory", 8, 8),
     },
+    "halves": {"CIFAR-10, LeNet, algorithm1": lambda repeats: disagreement()},
 }
 
 

@@ -20,49 +20,49 @@ from fedfibos.local import LocalTraining
 from fedfibos.methods.fedfibos import FedFIbOS
 from fedfibos.model import Model
 from fedfibos.params import Layout, Params
-from fedfibos.scores import FileRows
+from fedfibos.scores import Bytes, FileRows
 from fedfibos.types import Client, MemoryRows, Upload
 
 SIZE = 124_600_000
 
 
-def server(home: str, num_clients: int, turns: int, folder: Path) -> dict[str, Any]:
-    """Every client takes part ``turns`` times.
+def server(home: str, num_clients: int, participations: int, folder: Path, score_bytes: Bytes = 4) -> dict[str, Any]:
+    """Clients take part one after another, and again from the first.
 
     Args:
         home: ``memory``, ``disk`` or ``client``. With ``client`` the server is sent masks and keeps no score.
         num_clients: Number of clients.
-        turns: Participations of each.
+        participations: Of all clients together.
         folder: Where the files go.
+        score_bytes: Of a score in a file.
     """
     layout = Layout(("weight",), ((SIZE,),), 1)
     params = Params(layout, torch.randn(SIZE))
     method, local = FedFIbOS(sharing="client"), LocalTraining()
     model = Model(torch.nn.Identity(), layout)
     state = method.init(params)
-    rows = MemoryRows() if home == "memory" else FileRows(folder)
-    watch, written = stopwatch(), 0
-    for turn in range(turns):
-        for n in range(num_clients):
-            client = Client(n, CAPACITIES[n % 4 + 1], turn, 0, local)
-            state = type(state)(state.tensors, rows)
-            submodel = method.extract(model, state, params, client)
-            statistic = torch.full((SIZE,), 1e-9 * (n + 1))
-            upload = Upload(submodel, statistic[:0], 0.0, 1, statistic, "all")
-            rows, old = method.update(state, client, upload).rows, rows
-            del submodel, upload, statistic
-            if isinstance(rows, FileRows) and isinstance(old, FileRows) and n in old.files:
-                (folder / old.files[n].name).unlink()
-            written += 1
+    rows = MemoryRows() if home == "memory" else FileRows(folder, score_bytes=score_bytes)
+    watch = stopwatch()
+    for done in range(participations):
+        turn, n = divmod(done, num_clients)
+        client = Client(n, CAPACITIES[n % 4 + 1], turn, 0, local)
+        state = type(state)(state.tensors, rows)
+        submodel = method.extract(model, state, params, client)
+        statistic = torch.full((SIZE,), 1e-9 * (n + 1))
+        upload = Upload(submodel, statistic[:0], 0.0, 1, statistic, "all")
+        rows, old = method.update(state, client, upload).rows, rows
+        del submodel, upload, statistic
+        if isinstance(rows, FileRows) and isinstance(old, FileRows) and n in old.files:
+            (folder / old.files[n].name).unlink()
     seconds = watch()["wall"]
     disk = sum(path.stat().st_size for path in folder.iterdir())
     return {
         "clients": num_clients,
         "scores": SIZE,
-        "turns": turns,
+        "participations": participations,
         "peak_gib": peak_gib(),
         "disk_gb": round(disk / 1e9, 2),
-        "seconds_per_client": round(seconds / written, 2),
+        "seconds_per_client": round(seconds / participations, 2),
     }
 
 
@@ -82,10 +82,10 @@ def peak_gib() -> float:
     return round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20, 3)
 
 
-def measured(home: str, num_clients: int, turns: int) -> dict[str, Any]:
+def measured(home: str, num_clients: int, participations: int, score_bytes: Bytes = 4) -> dict[str, Any]:
     """:func:`server` in a temporary folder, removed afterwards."""
     folder = Path(tempfile.mkdtemp(prefix="fedfibos-homes-"))
     try:
-        return server(home, num_clients, turns, folder)
+        return server(home, num_clients, participations, folder, score_bytes)
     finally:
         shutil.rmtree(folder)

@@ -132,6 +132,16 @@ def homes(content: dict[str, Any]) -> str:
     return table(["home", "clients", "peak resident GiB", "disk GB"], rows)
 
 
+def halves(content: dict[str, Any]) -> str:
+    """What rounding to two bytes changes in selections."""
+    rows = [
+        [f"{float(capacity):g}", f"{100 * mean:.4f} %", f"{100 * row['largest'][capacity]:.4f} %"]
+        for row in content["rows"].values()
+        for capacity, mean in row["mean"].items()
+    ]
+    return table(["capacity", "mean over clients", "largest"], rows)
+
+
 SECTIONS: list[tuple[str, str, str, Any]] = [
     (
         "engine",
@@ -207,10 +217,19 @@ SECTIONS: list[tuple[str, str, str, Any]] = [
         "Per-client scores of 124.6 million parameters",
         "Peak resident memory of the process by the operating system's account (`ru_maxrss`): parameters, prior, one "
         "statistic at a time; every client selected for and updated. In files it does not grow with the number of "
-        "clients, "
-        "the disk does: 4 bytes a score, as float32 keeps every home equal to the bit. "
+        "clients, the disk does: 4 bytes a score, as float32 keeps every home equal to the bit, or 2 with "
+        "`run.score_bytes = 2`. "
         "`client` is the server that is sent a bitmap by each client and keeps no score.",
         homes,
+    ),
+    (
+        "halves",
+        "Two bytes a score",
+        "Share of the coordinates in which a selection by rows of two bytes a score differs from that by float32: rows "
+        "of 100 clients (277,610 scores each) after 300 rounds of Algorithm 1 on CIFAR-10 with two classes a client, "
+        "rounded anew at every participation. Nine bits of fraction without a sign, exponents down to 2⁻¹¹²: squared "
+        "gradients do not underflow.",
+        halves,
     ),
 ]
 
