@@ -22,6 +22,7 @@ from engine import compiled, engine_against_bare, layouts, precisions, summary, 
 from floors import passes
 from halves import disagreement
 from homes import measured, server_of_clients
+from masked import masked_round
 from peers import peer_times
 from population import REGISTERED, registered
 from selection import selection
@@ -83,6 +84,7 @@ PIECES: dict[str, dict[str, Callable[[int], Any]]] = {
     },
     "layouts": {name: lambda repeats, n=name: kept_memory(layouts, LAYOUTS[n], repeats) for name in LAYOUTS},
     "compile": {name: lambda repeats, n=name: compile_or_say(WORKLOADS[n], repeats) for name in ("cnn", "mlp_11m")},
+    "masked": {"resnet18": lambda repeats: kept_memory(masked_round, repeats)},
     "workers": {"cnn": lambda repeats: kept_memory(workers, replace(WORKLOADS["cnn"], clients=10), repeats)},
     "selection": {"11.2M scores": lambda repeats: kept_memory(selection, repeats)},
     "population": {f"{n}": lambda repeats, n=n: registered(n, repeats) for n in REGISTERED},
