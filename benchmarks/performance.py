@@ -238,7 +238,7 @@ SECTIONS: list[tuple[str, str, str, Any]] = [
         "Two bytes a score",
         "Share of the coordinates in which a selection by rows of two bytes a score differs from that by float32: rows "
         "of 100 clients (277,610 scores each) after 300 rounds of Algorithm 1 on CIFAR-10 with two classes a client, "
-        "rounded anew at every participation. Nine bits of fraction without a sign, exponents down to 2⁻¹¹²: squared "
+        "rounded anew at every participation. Ten bits of fraction, exponents from 2⁻⁶⁰ to 2³, no sign: squared "
         "gradients do not underflow.",
         halves,
     ),

@@ -1,8 +1,9 @@
-"""Scores in two bytes each: float32's order and nearly its range, nine bits of fraction.
+"""Scores in two bytes each: float32's order, ten bits of fraction, exponents from 2⁻⁶⁰ to 2³, no sign.
 
-Squared gradients lie far below what half precision can hold, and bfloat16 has seven bits of fraction and a sign that
-scores do not need. A code is the upper part of the float's bits, moved down: exponents from 2⁻¹¹² to 2¹⁵, no sign.
-Rounding changes a value by at most 2⁻¹⁰ of itself, equal codes tie, and no two codes change order.
+Squared gradients lie far below what half precision can hold, and bfloat16 spends bits on a sign and on exponents that
+scores do not have; a moving average is rounded anew at every step, which takes fraction bits. A code is the upper part
+of the float's bits, moved down. Rounding changes a value by at most 2⁻¹¹ of itself, equal codes tie, and no two scores
+change order.
 """
 
 from __future__ import annotations
@@ -10,9 +11,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-_DROPPED = 14
-_LOWEST = 15 << 23
-"""Bits of 2⁻¹¹², which would be code 0: that and everything below is kept as 0."""
+_DROPPED = 13
+_LOWEST = (127 - 60) << 23
+"""Bits of 2⁻⁶⁰, which would be code 0: that and everything below is kept as 0."""
 
 _LARGEST = (1 << 16) - 1
 
@@ -21,7 +22,7 @@ def to_halves(scores: Tensor) -> Tensor:
     """Codes of scores; uint16, same shape.
 
     Args:
-        scores: float32, at least 0. Above 2¹⁶ they are kept as the largest code, to 2⁻¹¹² as 0.
+        scores: float32, at least 0. From 16 on they are kept as the largest code, up to 2⁻⁶⁰ as 0.
 
     Raises:
         ValueError: A score that is negative or NaN.
