@@ -156,6 +156,10 @@ def test_personal_submodels_need_a_client(runs, tmp_path, capsys):
     assert "are personal: pass --client N" in capsys.readouterr().err
     assert main(["export", str(runs / "client"), "--capacity", "0.25", "--client", "9", "--out", str(out)]) == 1
     assert "--client must be from 0 to 4, got 9" in capsys.readouterr().err
+    took_part = json.loads((runs / "client" / "rounds.jsonl").read_text().splitlines()[0])["participants"]
+    for client in range(5):
+        assert main(["export", str(runs / "client"), "--capacity=0.5", f"--client={client}", f"--out={out}"]) == 0
+        assert (f"client {client} has not taken part yet" in capsys.readouterr().err) == (client not in took_part)
     assert main(["export", str(runs / "client"), "--capacity", "0.25", "--client", "3", "--out", str(out)]) == 0
     with safe_open(out, "pt") as file:
         about = file.metadata()

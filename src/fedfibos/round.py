@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -23,7 +23,10 @@ an upload, or in one line why there is none."""
 
 @dataclass(frozen=True)
 class RoundReport:
-    """What happened in a round: who took part, who was rejected and why, mean loss, bytes sent each way."""
+    """What happened in a round: who took part, who was rejected and why, mean loss, bytes sent each way.
+
+    Bytes are those of all participants, rejected ones included: they were sent.
+    """
 
     participants: tuple[int, ...]
     rejected: dict[int, str]
@@ -63,8 +66,16 @@ def federated_round(
     Raises:
         NoUploadError: All clients were rejected; the message names each one's reason.
     """
-    jobs = submodels(method, model, state, params, cohort)
-    return merge(method, state, params, cohort, run(method, model, params, jobs))
+    down = 0
+
+    def jobs() -> Iterator[Job]:
+        nonlocal down
+        for client, submodel in submodels(method, model, state, params, cohort):
+            down += download_bytes(submodel, params.layout)
+            yield client, submodel
+
+    next_state, next_params, report = merge(method, state, params, cohort, run(method, model, params, jobs()))
+    return next_state, next_params, replace(report, bytes_down=down)
 
 
 def submodels(method: Method, model: Model, state: State, params: Params, cohort: Sequence[Client]) -> Iterator[Job]:
@@ -96,14 +107,15 @@ def merge(
     down = up = 0
     for client, outcome in outcomes:
         reason = outcome if isinstance(outcome, str) else fault(outcome)
+        if not isinstance(outcome, str):
+            down += download_bytes(outcome.submodel, params.layout)
+            up += upload_bytes(outcome)
         if reason or isinstance(outcome, str):
             rejected[client.id] = reason or ""
             continue
         next_state = method.update(next_state, client, outcome)
         sums.add(outcome, client.weight)
         losses.append(float(outcome.loss))
-        down += download_bytes(outcome.submodel, params.layout)
-        up += upload_bytes(outcome)
     if not losses:
         by_reason: dict[str, list[str]] = {}
         for number, reason in rejected.items():

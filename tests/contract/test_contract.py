@@ -219,6 +219,9 @@ def test_an_empty_client_is_rejected_and_named(method, model):
     clients[1] = replace(clients[1], data=clients[1].data.subset(torch.arange(0)))
     _, _, report = federated_round(method, model, method.init(params), params, clients, run_in_turn)
     assert report.rejected == {1: "client 1 has no training example, wanted at least 1"}
+    _, _, sound = federated_round(method, model, method.init(params), params, cohort(), run_in_turn)
+    assert report.bytes_down == sound.bytes_down  # it was sent its submodel
+    assert report.bytes_up < sound.bytes_up
 
 
 def test_weights_decide_the_average():

@@ -86,6 +86,8 @@ def _export(
 ) -> None:
     if client is None and method.personal:
         raise ValueError(f"submodels of {about['method']} with these settings are personal: pass --client N")
+    if client is not None and method.personal and at.state.rows.clients() and client not in at.state.rows.clients():
+        _warn(f"client {client} has not taken part yet: its submodel is that of the first scores")
     submodel = method.extract(model, at.state, at.params, chosen)
     module = submodel_module(model, at.params, submodel, calibration)
     whose = {} if client is None else {"client": client}
