@@ -14,7 +14,7 @@ from fedfibos.data.partition import Partition
 from fedfibos.experiment import Experiment, to_toml
 from fedfibos.local import LocalTraining
 from fedfibos.record import RecordError, summarise
-from fedfibos.report import build_report, html, write_report
+from fedfibos.report import build_report, figures, html, write_report
 from fedfibos.report.groups import sort_records
 from fedfibos.report.paper import comparisons, reported
 from fedfibos.report.records import find_runs, read_record
@@ -340,3 +340,15 @@ def test_a_browser_shows_all_of_it(runs, tmp_path, width):
     assert all(shown["images"])
     if shown["width"] < 500:
         assert shown["tables"] > 0
+
+
+def test_figures_with_many_versions_keep_their_axes_and_tell_all_lines_apart(tmp_path):
+    """Twelve versions of one method: a legend of long labels must not press the axes flat, no two lines look alike."""
+    for number in range(12):
+        options = {"ema_rate": 0.5 + number / 100, "criterion": "ssp", "prior": "none", "average": "participants"}
+        write_run(tmp_path / str(number), replace(EXPERIMENT, method=MethodChoice("fedfibos", None, options)))
+    report = build_report([tmp_path])  # a warning that the layout collapsed would fail the test
+    (problem,) = sort_records([read_record(run) for run in find_runs([tmp_path])]).problems
+    assert len(set(figures._looks(problem.groups))) == len(problem.groups) == 12
+    assert len(set(figures._colours(12))) == 12
+    assert len(report.figures) == 4 + 12

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -40,6 +41,9 @@ DASHES: tuple[Dash, ...] = (
     (0.0, (3.0, 4.0)),
 )
 """Of several versions of one method."""
+
+WIDTH, AXES_HEIGHT, LINE_HEIGHT = 5.2, 3.5, 0.18
+"""Of a figure, of its part above the legend, of a line of the legend; inches."""
 
 STYLE: dict[Any, Any] = {
     "font.family": "sans-serif",
@@ -101,7 +105,7 @@ def jaccard_curves(problem: Problem, slug: str) -> list[Figure]:
             continue
         title = f"Jaccard similarity of {group.label} with the magnitude selection: {problem.label}"
         with _drawing(title, "rounds", "Jaccard") as (canvas, axes):
-            for colour, capacity in zip(CAPACITY_COLOURS, capacities, strict=False):
+            for colour, capacity in zip(_colours(len(capacities)), capacities, strict=True):
                 _draw(axes, _by_round(group, _jaccard(capacity)), f"γ = {float(capacity):g}", colour, "-")
                 paper = reported()["figures"]["jaccard"].get(capacity)
                 if paper is not None:
@@ -119,7 +123,7 @@ def dispersion_curves(problem: Problem, slug: str) -> Figure | None:
         return None
     title = f"CV of Fisher scores and of magnitudes: {problem.label}"
     with _drawing(title, "rounds", "std / mean") as (canvas, axes):
-        for colour, group in zip(CAPACITY_COLOURS, scored, strict=False):
+        for colour, group in zip(_colours(len(scored)), scored, strict=True):
             _draw(axes, _by_round(group, lambda point: point.evaluation["cv_f"]), f"CV_F, {group.label}", colour, "-")
             line = _by_round(group, lambda point: point.evaluation["cv_magnitude"])
             _draw(axes, line, f"CV of |x|, {group.label}", colour, "--")
@@ -138,27 +142,35 @@ def _curves(
     line_of: Callable[[Group, Callable[[Point], float | None]], Line],
 ) -> Figure:
     with _drawing(title, x, "accuracy in %") as (canvas, axes):
-        for group, dash in zip(problem.groups, _dashes(problem.groups), strict=True):
-            colour = COLOURS[group.experiment.method.name]
+        for group, (colour, dash) in zip(problem.groups, _looks(problem.groups), strict=True):
             _draw(axes, line_of(group, read), f"{group.label} (n = {len(group.records)})", colour, dash, 100)
         axes.set_ylim(bottom=0)
         canvas.legend(loc="outside lower center", ncols=1 if _long(problem) else 2, frameon=False)
         return _drawn(canvas, slug, title)
 
 
+def _colours(count: int) -> Sequence[str]:
+    """As many colours as there are lines to tell apart."""
+    many = [matplotlib.colors.to_hex(c) for c in matplotlib.colormaps["tab20"].colors]  # type: ignore[attr-defined]
+    palette = CAPACITY_COLOURS if count <= len(CAPACITY_COLOURS) else many
+    return [palette[i % len(palette)] for i in range(count)]
+
+
 def _long(problem: Problem) -> bool:
     return any(len(group.label) > 28 for group in problem.groups)
 
 
-def _dashes(groups: Sequence[Group]) -> list[Dash]:
-    """Solid for the first version of a method, then dashed, dotted, ..."""
+def _looks(groups: Sequence[Group]) -> list[tuple[str, Dash]]:
+    """Colour and dash of every line: solid for a method's first version, then dashed, dotted, ...; then darker."""
     seen: dict[str, int] = {}
-    dashes: list[Dash] = []
+    looks: list[tuple[str, Dash]] = []
     for group in groups:
         name = group.experiment.method.name
-        dashes.append(DASHES[seen.get(name, 0) % len(DASHES)])
+        darker, dash = divmod(seen.get(name, 0), len(DASHES))
+        red, green, blue = (0.5**darker * part for part in matplotlib.colors.to_rgb(COLOURS[name]))
+        looks.append((matplotlib.colors.to_hex((red, green, blue)), DASHES[dash]))
         seen[name] = seen.get(name, 0) + 1
-    return dashes
+    return looks
 
 
 def _submodels(point: Point) -> float | None:
@@ -207,7 +219,7 @@ def _draw(axes: Axes, line: Line, label: str, colour: str, dash: Dash, scale: fl
 def _drawing(title: str, x: str, y: str) -> Iterator[tuple[Canvas, Axes]]:
     """A canvas with one pair of axes, in the report's style; the global style is left as it was."""
     with matplotlib.rc_context(STYLE):
-        canvas = Canvas(figsize=(5.2, 4.2), layout="constrained")
+        canvas = Canvas(figsize=(WIDTH, AXES_HEIGHT), layout="constrained")
         axes = canvas.add_subplot()
         axes.set_title("\n".join(_wrapped(title)), fontsize=9, loc="left")
         axes.set_xlabel(x)
@@ -226,6 +238,12 @@ def _wrapped(title: str, width: int = 62) -> list[str]:
 
 
 def _drawn(canvas: Canvas, slug: str, title: str) -> Figure:
+    """Save, as high as the legend below the axes needs: it must not press them flat."""
+    lines = sum(
+        math.ceil(sum(text.get_text().count("\n") + 1 for text in legend.get_texts()) / legend._ncols)  # type: ignore[attr-defined]
+        for legend in canvas.legends
+    )
+    canvas.set_size_inches(WIDTH, AXES_HEIGHT + LINE_HEIGHT * lines)
     svg, png = io.BytesIO(), io.BytesIO()
     canvas.savefig(svg, format="svg", metadata={"Date": None})
     canvas.savefig(png, format="png", dpi=160)
