@@ -351,4 +351,4 @@ def test_figures_with_many_versions_keep_their_axes_and_tell_all_lines_apart(tmp
     (problem,) = sort_records([read_record(run) for run in find_runs([tmp_path])]).problems
     assert len(set(figures._looks(problem.groups))) == len(problem.groups) == 12
     assert len(set(figures._colours(12))) == 12
-    assert len(report.figures) == 4 + 12
+    assert len(list(report.figures())) == 4 + 12
