@@ -133,6 +133,7 @@ def test_two_bytes_a_score_keep_order_and_a_thousandth():
     kept = from_halves(to_halves(scores))
     assert float(((kept - scores).abs() / scores).max()) <= 2.0**-11
     assert torch.equal(kept[scores.argsort()], kept.sort().values)
+    assert from_halves(to_halves(torch.tensor([-0.0]))).tolist() == [0.0]
     for bad in (-1e-9, math.nan):
         with pytest.raises(ValueError, match="two bytes hold scores of at least 0"):
             to_halves(torch.tensor([1.0, bad]))

@@ -93,3 +93,11 @@ def test_what_is_refused():
         top_k(torch.zeros(3), 4)
     with pytest.raises(ValueError, match="must not be NaN, got 1 of 3"):
         top_k(torch.tensor([1.0, math.nan, 2.0]), 1)
+
+
+def test_scores_in_double_precision_may_lie_below_single_precision():
+    scores = torch.rand(200_000, dtype=torch.float64, generator=torch.Generator().manual_seed(0)) * 1e-300
+    for k in (1, 1000, 150_000):
+        chosen = top_k(scores, k)
+        assert int(chosen.sum()) == k
+        assert float(scores[chosen].min()) >= float(scores[~chosen].max())

@@ -293,6 +293,16 @@ def test_another_model_is_named(name):
         read()
 
 
+@pytest.mark.parametrize("largest", [1e-34, 1e-38, 1e-42])
+def test_a_statistic_near_the_least_floats_stays_finite(largest):
+    mask = submodel_of("mask", 0.5)
+    statistic = mask.gather(torch.rand(D, generator=torch.Generator().manual_seed(1))) * largest
+    payload = encode_upload(replace(upload_of(mask), statistic=statistic), 7, 3, bytes(16), LAYOUT, "float16")
+    got = decode_upload(payload, 7, 3, bytes(16), mask, LAYOUT).statistic
+    assert bool(torch.isfinite(got).all())
+    assert float((got - statistic).abs().max()) <= 2e-3 * largest + 1e-44 * 65504
+
+
 @pytest.mark.parametrize(("precision", "bound"), [("float32", 0.0), ("bfloat16", 2**-8), ("float16", 2**-11)])
 @pytest.mark.parametrize("observed", ["held", "all"])
 def test_precision_of_a_statistic(precision, bound, observed):

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.autograd.graph import saved_tensors_hooks
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 from fedfibos.local import LocalTraining
@@ -78,7 +81,7 @@ def cost(
         forward_macs(model, params, submodel, data),
         training_memory(model, params, submodel, data, indices),
         download_bytes(submodel, layout),
-        upload_bytes(method.train(model, params, submodel, client)),
+        upload_bytes(method.train(model, params, submodel, client), layout),
     )
 
 
@@ -88,13 +91,28 @@ def held_maskable(submodel: Submodel, size: int, num_maskable: int) -> int:
 
 
 def forward_macs(model: Model, params: Params, submodel: Submodel, data: Dataset) -> int:
-    """Multiply-accumulate operations of one example's forward pass through the (really smaller) submodel."""
+    """Multiply-accumulate operations of one example's forward pass through the (really smaller) submodel.
+
+    Fused kernels (attention, transformer layers, recurrent layers on a CPU) are counted by the products they stand for.
+    """
     module = model.workspace(submodel).load(submodel.gather(params.flat))
     module.eval()
     inputs = model.place(data.batch(torch.arange(1)))
-    with FlopCounterMode(display=False) as counter, torch.no_grad():
+    recurrent = {torch.ops.aten.mkldnn_rnn_layer: _recurrent_flops}
+    with (
+        sdpa_kernel(SDPBackend.MATH),
+        torch.enable_grad(),  # without it a transformer layer is one fused kernel
+        FlopCounterMode(display=False, custom_mapping=recurrent) as counter,
+    ):
         forward(module, inputs)
     return int(counter.get_total_flops()) // 2
+
+
+def _recurrent_flops(
+    inputs: tuple[int, ...], from_input: tuple[int, ...], from_hidden: tuple[int, ...], *_: Any, **__: Any
+) -> int:
+    """Twice the products of one direction of an LSTM layer; inputs: (length, batch, features)."""
+    return 2 * inputs[0] * inputs[1] * (math.prod(from_input) + math.prod(from_hidden))
 
 
 def training_memory(model: Model, params: Params, submodel: Submodel, data: Dataset, indices: Tensor) -> int:

@@ -12,6 +12,7 @@ per submodel.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
@@ -19,7 +20,7 @@ from typing import Any, Protocol, runtime_checkable
 import torch
 from torch import Tensor, nn
 
-from fedfibos.model import Model
+from fedfibos.model import Model, keeps_statistics
 from fedfibos.params import Layout, Params
 from fedfibos.submodel import Mask, Submodel, kept_shares, mask_from_scores
 from fedfibos.theory import coefficient_of_variation, jaccard
@@ -72,10 +73,10 @@ def correct(
     module.eval()
     indices = torch.arange(len(test)) if work.indices is None else work.indices
     with torch.inference_mode():
-        if space.has_batch_norm:
+        if keeps_statistics(module):
             if calibration is None:
                 raise ValueError("a model with batch normalisation needs training data to recalibrate on, got none")
-            recalibrate(module, calibration, batch_size, model.place)
+            recalibrate(module, calibration, model.place)
         predicted = [
             forward(module, model.place(test.batch(batch))).argmax(1)
             for batch in indices.split(batch_size)
@@ -92,24 +93,35 @@ def accuracy(
     return _accuracy(correct(model, params, Scoring(submodel), data, 500, calibration))
 
 
-def recalibrate(module: nn.Module, data: Dataset, batch_size: int, place: Callable[[Inputs], Inputs]) -> None:
-    """Recompute the statistics of batch normalisation on training data (HeteroFL's static batch normalisation).
+CALIBRATION_BATCH = 500
+"""Examples a batch, at most, on which statistics are recomputed: they depend on it, so it is no setting."""
 
-    Means over the batches of each batch's mean and variance, with the layer's input as it is in this submodel.
+
+def recalibrate(module: nn.Module, data: Dataset, place: Callable[[Inputs], Inputs]) -> None:
+    """Recompute the kept statistics of normalisation layers on training data (HeteroFL's static batch normalisation).
+
+    Means over batches of nearly equal size of each batch's mean and variance, with the layer's input as it is in this
+    submodel.
+
+    Raises:
+        ValueError: Fewer than two examples, or batch normalisation that keeps no statistics.
     """
-    norms = [m for m in module.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)]
+    if len(data) < 2:
+        raise ValueError(f"statistics of normalisation need at least 2 training examples, got {len(data)}")
+    norms = [m for m in module.modules() if isinstance(m, nn.modules.batchnorm._NormBase)]
+    if any(isinstance(norm, nn.modules.batchnorm._BatchNorm) and not norm.track_running_stats for norm in norms):
+        raise ValueError(
+            "batch normalisation without running statistics would be evaluated on the test batch's own; "
+            "build it with track_running_stats=True"
+        )
+    norms = [norm for norm in norms if norm.track_running_stats]
     for norm in norms:
-        if not norm.track_running_stats:
-            raise ValueError(
-                "batch normalisation without running statistics would be evaluated on the test batch's own; "
-                "build it with track_running_stats=True"
-            )
         norm.reset_running_stats()
-        norm.momentum = None  # cumulative mean
         norm.train()
-    for batch in torch.arange(len(data)).split(batch_size):
-        if len(batch) > 1:
-            forward(module, place(data.batch(batch)))
+    for count, batch in enumerate(torch.arange(len(data)).tensor_split(math.ceil(len(data) / CALIBRATION_BATCH)), 1):
+        for norm in norms:
+            norm.momentum = 1 / count  # the mean over the batches so far
+        forward(module, place(data.batch(batch)))
     for norm in norms:
         norm.eval()
 
@@ -156,9 +168,9 @@ def evaluate(
     diagnostics = Diagnostics(method, state, params)
 
     def works() -> Iterator[Scoring]:  # one submodel at a time: all of them at once would not fit a large model
-        for client, everywhere in plan:
+        for position, (client, everywhere) in enumerate(plan):
             submodel = method.extract(model, state, params, client)
-            diagnostics.add(client, submodel)
+            diagnostics.add(client, submodel, of_the_fleet=position > 0 or 1.0 in by_capacity)
             yield Scoring(submodel, None if everywhere else test_parts[client.id])
 
     hits = {
@@ -204,8 +216,8 @@ class Diagnostics:
         self.kept: dict[str, dict[str, float]] = {}
         self.dispersions: list[float] = []
 
-    def add(self, client: Client, submodel: Submodel) -> None:
-        """Look at one client's submodel."""
+    def add(self, client: Client, submodel: Submodel, *, of_the_fleet: bool) -> None:
+        """Look at one client's submodel; a client made up for the full model has no score of its own."""
         key, layout = str(client.capacity), self.params.layout
         if key not in self.kept:
             self.kept[key] = {name: round(share, 6) for name, share in kept_shares(submodel, layout).items()}
@@ -216,7 +228,7 @@ class Diagnostics:
                 self.magnitude_masks[client.capacity] = reference[: layout.num_maskable]
             similarity = jaccard(submodel.held[: layout.num_maskable], self.magnitude_masks[client.capacity])
             self.similarities.setdefault(key, []).append(similarity)
-        if isinstance(self.method, Scored) and (self.method.personal or not self.dispersions):
+        if of_the_fleet and isinstance(self.method, Scored) and (self.method.personal or not self.dispersions):
             importance = self.method.importance(self.state, self.params, client)
             self.dispersions += [] if importance is None else [coefficient_of_variation(importance)]
 

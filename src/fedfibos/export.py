@@ -16,19 +16,17 @@ from typing import Any
 
 import numpy as np
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_model, save_model
 from torch import Tensor, nn
 
 from fedfibos.evaluate import recalibrate
-from fedfibos.model import Model, has_batch_norm
+from fedfibos.model import Model, keeps_statistics
 from fedfibos.params import Params
 from fedfibos.submodel import Slice, Submodel
 from fedfibos.types import Dataset, Inputs, forward
 
 TOLERANCE = 1e-4
 """Largest difference of an output, relative to the largest output, at which a file counts as the submodel."""
-
-BATCH = 500
 
 
 class ExportError(ValueError):
@@ -69,18 +67,19 @@ def submodel_module(model: Model, params: Params, submodel: Submodel, calibratio
         ValueError: The model has batch normalisation and there is no calibration set.
     """
     module = copy.deepcopy(model.workspace(submodel).load(submodel.gather(params.flat))).eval()
-    if has_batch_norm(module):
+    if keeps_statistics(module):
         if calibration is None:
             raise ValueError("a model with batch normalisation needs training data to recalibrate on, got none")
         with torch.inference_mode():
-            recalibrate(module, calibration, BATCH, model.place)
-    for name, tensor in [*module.named_parameters(), *module.named_buffers()]:
-        owner, _, leaf = name.rpartition(".")
-        fresh = tensor.detach().cpu().clone()  # no longer a view of the workspace's flat vector
-        if isinstance(tensor, nn.Parameter):
-            setattr(module.get_submodule(owner), leaf, nn.Parameter(fresh, requires_grad=False))
-        else:
-            module.get_submodule(owner).register_buffer(leaf, fresh)
+            recalibrate(module, calibration, model.place)
+    fresh: dict[int, nn.Parameter] = {}  # a tied tensor stays one
+    for owner in module.modules():
+        for name, parameter in owner._parameters.items():
+            if parameter is not None:  # no longer a view of the workspace's flat vector
+                own = nn.Parameter(parameter.detach().cpu().clone(), requires_grad=False)
+                owner._parameters[name] = fresh.setdefault(id(parameter), own)
+        for name, buffer in owner._buffers.items():
+            owner._buffers[name] = None if buffer is None else buffer.detach().cpu().clone()
     return module.cpu()
 
 
@@ -119,11 +118,11 @@ def export_submodel(
 
 
 def _safetensors(module: nn.Module, examples: Inputs, path: Path, about: dict[str, str]) -> Tensor:
-    save_file({name: tensor.contiguous() for name, tensor in module.state_dict().items()}, path, about)
+    save_model(module, str(path), about)  # a tied tensor is written once
     again = copy.deepcopy(module)
     for parameter in again.parameters():
         parameter.data.zero_()
-    again.load_state_dict(load_file(path))
+    load_model(again, path)
     with torch.inference_mode():
         return forward(again, examples)
 

@@ -29,7 +29,7 @@ def to_halves(scores: Tensor) -> Tensor:
     """
     if len(scores) and not bool((low := scores.min()) >= 0):
         raise ValueError(f"two bytes hold scores of at least 0, got {float(low):g}")
-    bits = scores.contiguous().view(torch.int32)
+    bits = scores.contiguous().view(torch.int32).clamp(min=0)  # -0.0 is 0
     codes = (bits - _LOWEST + (1 << (_DROPPED - 1))) >> _DROPPED
     return codes.clamp_(0, _LARGEST).to(torch.uint16)
 

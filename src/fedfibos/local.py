@@ -190,7 +190,7 @@ def local_training(
     """Train a submodel on a client's data (Algorithm 1, lines 10 to 18).
 
     x₀ = x̃ ⊙ M; K times x ← x − η·(g ⊙ M) with g the gradient at the effective weights; Δ = x₀ − x_K, which is
-    zero off the mask.
+    zero off the mask. A parameter that the loss does not reach has gradient zero (weight decay still shrinks it).
 
     Args:
         model: Architecture and layout.
@@ -234,14 +234,7 @@ def local_training(
                 work.values.copy_(effective)
         with autocast:
             loss = loss_of(forward(module, inputs), labels)
-        gradients = [
-            torch.zeros_like(p) if g is None else g
-            for p, g in zip(
-                work.parameters,
-                torch.autograd.grad(loss, work.parameters, allow_unused=True),
-                strict=True,
-            )
-        ]
+        gradients = _of_their_own(work.parameters, torch.autograd.grad(loss, work.parameters, allow_unused=True))
         if observe is not None:
             observe(Step(module, inputs, labels, gradients, loss_of))
         if slope is not None:
@@ -282,6 +275,29 @@ def feed(
             return
     for batch in batches:
         yield model.place(data.batch(batch, augment)), data.labels[batch].to(model.device)
+
+
+def _of_their_own(parameters: Sequence[Tensor], gradients: Sequence[Tensor | None]) -> list[Tensor]:
+    """Gradients that may be changed in place: zeros where there is none, a copy where two lie in the same memory.
+
+    Autograd returns one tensor for both terms of a sum of parameters, and expanded ones for a sum over a parameter.
+    """
+    seen: set[int] = set()
+    own = []
+    for parameter, gradient in zip(parameters, gradients, strict=True):
+        if gradient is None:
+            own.append(torch.zeros_like(parameter))
+            continue
+        place = gradient.untyped_storage().data_ptr()
+        own.append(
+            gradient.clone(memory_format=torch.contiguous_format) if place in seen or _expanded(gradient) else gradient
+        )
+        seen.add(place)
+    return own
+
+
+def _expanded(tensor: Tensor) -> bool:
+    return any(stride == 0 and size > 1 for stride, size in zip(tensor.stride(), tensor.shape, strict=True))
 
 
 Move = Callable[[list[Tensor], list[Tensor] | None], None]

@@ -42,16 +42,21 @@ class Workspace:
         self.parameters = [named[name] for name in layout.names]
         for parameter, view in zip(self.parameters, layout.views(self.values), strict=True):
             parameter.data = view
-        self._buffers = list(self.module.buffers())
-        self._initial_buffers = [buffer.clone() for buffer in self._buffers]
+        self._buffers = [
+            (owner, name, buffer) for owner in self.module.modules() for name, buffer in owner._buffers.items()
+        ]
+        self._held = [buffer for _, _, buffer in self._buffers if buffer is not None]
+        self._initial = [buffer.clone() for buffer in self._held]
         self.has_batch_norm = has_batch_norm(module)
         self.recorder = recorder(device)
 
     def load(self, values: Tensor) -> nn.Module:
         """Copy a local vector in and put buffers back to their initial values: no trace of the last client."""
         self.values.copy_(values)
-        if self._buffers:
-            torch._foreach_copy_(self._buffers, self._initial_buffers)
+        for owner, name, buffer in self._buffers:
+            owner._buffers[name] = buffer  # a module may have put another tensor in its place
+        if self._held:
+            torch._foreach_copy_(self._held, self._initial)
         return self.module
 
 
@@ -89,11 +94,15 @@ class Model:
         Raises:
             ValueError: They can't be derived (the layer is named), or there is neither example nor table.
         """
-        if self.table is not None:
-            return self.table
-        if self.example is None:
+        if self.table is None and self.example is None:
             raise ValueError("slicing needs an example batch or a table of axes, got a model with neither")
-        return derive_axes(self.module, self.example, self.units)
+        axes = self.table or derive_axes(self.module, self.example, self.units)
+        if (fixed := _sliced_and_fixed(self.module, axes)) is not None:
+            raise ValueError(
+                f"slicing needs every sliced tensor to be trained, got the frozen {fixed!r}, whose channels are cut: "
+                "train it, or use a method of masks"
+            )
+        return axes
 
     def place(self, inputs: Inputs) -> Inputs:
         """A batch where and how the model computes on it; nothing is copied when it is so already."""
@@ -150,6 +159,26 @@ def model_of(
     return Model(module, layout, torch.device(device), example, axes, units or {}, channels_last)
 
 
+def _sliced_and_fixed(module: nn.Module, axes: Axes) -> str | None:
+    """A tensor that no client sends but a slice would cut, if there is one: a slice holds no values for it."""
+    normalisation = nn.modules.batchnorm._NormBase  # its statistics are recomputed
+    fixed = [name for name, p in module.named_parameters() if not p.requires_grad]
+    fixed += [
+        f"{prefix}.{name}".lstrip(".")
+        for prefix, owner in module.named_modules()
+        if not isinstance(owner, normalisation)
+        for name, _ in owner.named_buffers(recurse=False)
+    ]
+    cut = (n for n in fixed if n in axes.dims and any(part.axis is not None for dim in axes.dims[n] for part in dim))
+    return next(cut, None)
+
+
 def has_batch_norm(module: nn.Module) -> bool:
     """True where a training step normalises over the batch."""
     return any(isinstance(m, nn.modules.batchnorm._BatchNorm) for m in module.modules())
+
+
+def keeps_statistics(module: nn.Module) -> bool:
+    """True where evaluation normalises by statistics kept from training: batch norm, and instance norm that tracks."""
+    norms = (m for m in module.modules() if isinstance(m, nn.modules.batchnorm._NormBase))
+    return has_batch_norm(module) or any(norm.track_running_stats for norm in norms)

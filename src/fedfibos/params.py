@@ -133,7 +133,7 @@ def is_normalisation(module: nn.Module) -> bool:
     torch_norms = (nn.modules.batchnorm._NormBase, nn.GroupNorm, nn.LayerNorm, nn.RMSNorm)
     if isinstance(module, torch_norms):
         return True
-    if isinstance(module, MASKABLE_MODULES) or any(module.children()):
+    if isinstance(module, (*MASKABLE_MODULES, nn.PReLU)) or any(module.children()):
         return False
     own = dict(module.named_parameters(recurse=False))
     return bool(own) and own.keys() <= {"weight", "bias"} and all(p.dim() == 1 for p in own.values())

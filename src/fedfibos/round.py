@@ -109,7 +109,7 @@ def merge(
         reason = outcome if isinstance(outcome, str) else fault(outcome)
         if not isinstance(outcome, str):
             down += download_bytes(outcome.submodel, params.layout)
-            up += upload_bytes(outcome)
+            up += upload_bytes(outcome, params.layout)
         if reason or isinstance(outcome, str):
             rejected[client.id] = reason or ""
             continue

@@ -34,7 +34,7 @@ def top_k(scores: Tensor, k: int, out: Tensor | None = None) -> Tensor:
     """Exactly the k largest scores; of equal scores at the boundary, the lowest positions.
 
     Args:
-        scores: float32, shape ``(d,)``, no NaN.
+        scores: float32 or float64, shape ``(d,)``, no NaN.
         k: ``0 <= k <= d``.
         out: Where to put the result, if given.
 
@@ -51,7 +51,7 @@ def top_k_many(scores: Tensor, ks: Sequence[int]) -> list[Tensor]:
     """:func:`top_k` for several k in one pass over the scores.
 
     Args:
-        scores: float32, shape ``(d,)``, no NaN.
+        scores: float32 or float64, shape ``(d,)``, no NaN.
         ks: Each ``0 <= k <= d``.
 
     Returns:
@@ -181,7 +181,7 @@ def _compare(
     values: Tensor, threshold: float, in_numpy: np.ufunc, in_torch: Callable[..., Tensor], out: Tensor
 ) -> None:
     if _through_numpy(values):
-        in_numpy(values.numpy(), np.float32(threshold), out=out.numpy())
+        in_numpy(values.numpy(), values.numpy().dtype.type(threshold), out=out.numpy())
     else:
         in_torch(values, threshold, out=out)
 

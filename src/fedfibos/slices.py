@@ -96,7 +96,9 @@ def _has_cut_outputs(model: Model) -> list[bool]:
     """Which parameters, in layout order, are scaled: the maskable ones whose outputs are cut, hence no classifier."""
     inputs, count = input_dims(model), model.layout.num_maskable_tensors
     return [
-        i < count and any(dim not in inputs[name] for dim in _cut_dims(model, name))
+        i < count
+        and name not in model.axes.classes  # a classifier may share its weight with an embedding
+        and any(dim not in inputs[name] for dim in _cut_dims(model, name))
         for i, name in enumerate(model.layout.names)
     ]
 

@@ -18,10 +18,13 @@ def download_bytes(submodel: Submodel, layout: Layout) -> int:
     return BYTES_PER_VALUE * submodel.num_held + bitmap
 
 
-def upload_bytes(upload: Upload) -> int:
-    """Client to server: the update on the held coordinates, and the statistic where it is an estimate."""
+def upload_bytes(upload: Upload, layout: Layout) -> int:
+    """Client to server: the update on the held coordinates, and the statistic where it is an estimate.
+
+    A statistic of the held coordinates covers the maskable ones alone; those of normalisation are always held.
+    """
     statistic = 0
     if upload.statistic is not None:
-        covered = upload.submodel.num_held if upload.observed == "held" else upload.statistic.numel()
-        statistic = covered
+        held = upload.submodel.num_held - (layout.size - layout.num_maskable)
+        statistic = held if upload.observed == "held" else upload.statistic.numel()
     return BYTES_PER_VALUE * (upload.submodel.num_held + statistic)

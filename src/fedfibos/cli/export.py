@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.filesize import decimal
 
 from fedfibos.export import describe, export_submodel, submodel_module
-from fedfibos.model import Model, has_batch_norm
+from fedfibos.model import Model, keeps_statistics
 from fedfibos.record import CONFIG
 from fedfibos.reopen import reopen
 from fedfibos.simulate.checkpoint import Checkpoint, CheckpointStore
@@ -37,7 +37,7 @@ def export_run(
     if client is not None and not 0 <= client < len(world.population):
         raise ValueError(f"--client must be from 0 to {len(world.population) - 1}, got {client}")
     calibration = None
-    if has_batch_norm(world.model.module):
+    if keeps_statistics(world.model.module):
         calibration = world.population.calibration(experiment.evaluation.recalibration_samples)
     chosen = Client(client or 0, capacity, opened.checkpoint.round, experiment.seed, experiment.local)
     about = {"method": experiment.method.name, "model": experiment.model.name}

@@ -16,7 +16,7 @@ from fedfibos.evaluate import Scoring, correct, evaluate
 from fedfibos.flower.client_app import MakeTask
 from fedfibos.flower.strategy import LOG, Round, SubmodelStrategy, arrays_of, clients_of
 from fedfibos.flower.task import Settings, Task
-from fedfibos.model import has_batch_norm
+from fedfibos.model import keeps_statistics
 from fedfibos.params import Params
 from fedfibos.record import RunDirectory, summarise
 from fedfibos.simulate.checkpoint import Checkpoint, CheckpointStore
@@ -168,7 +168,7 @@ def on_test_set(task: Task, test: Dataset, calibration: Dataset | None = None) -
     Raises:
         ValueError: Batch normalisation without training examples to recalibrate it on.
     """
-    if has_batch_norm(task.model.module) and calibration is None:
+    if keeps_statistics(task.model.module) and calibration is None:
         raise ValueError("a model with batch normalisation needs calibration data to be evaluated, got none")
 
     def score(params: Params, works: Any) -> Any:

@@ -144,7 +144,9 @@ class FedFIbOS:
         return state, Params(params.layout, torch.sub(params.flat, step, alpha=self.server_lr))
 
     def importance(self, state: State, params: Params, client: Client) -> Tensor | None:
-        """The maintained score f̄ as it stands for this client, shape ``(d,)``; None before any evidence."""
+        """The maintained score f̄ as it stands for this client, shape ``(d,)``; None without one, or evidence for it."""
+        if self.criterion in ("magnitude", "random"):
+            return None
         score, observed = self._importance(state, client, params.layout.num_maskable)
         return None if observed is not None and not bool(observed.any()) else score
 

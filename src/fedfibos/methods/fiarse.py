@@ -89,6 +89,10 @@ class FIARSE:
         """The largest magnitudes of every ranked group."""
         if client.capacity == 1.0:
             return full(model.layout)
+        if all(
+            k == sum(stop - start for start, stop in group) for group, k in self._ranked(model.layout, client.capacity)
+        ):
+            return full(model.layout)
         magnitude = params.flat.abs()
         held = torch.ones(model.layout.size, dtype=torch.bool, device=magnitude.device)
         for group, k in self._ranked(model.layout, client.capacity):

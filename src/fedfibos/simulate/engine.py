@@ -19,7 +19,7 @@ from fedfibos.evaluate import dead_layers, evaluate
 from fedfibos.experiment import Experiment
 from fedfibos.local import one_thread
 from fedfibos.methods import FedBRB, FedFIbOS, FedRolex, HeteroFL
-from fedfibos.model import Model, has_batch_norm, model_of
+from fedfibos.model import Model, keeps_statistics, model_of
 from fedfibos.models import build, encode, units
 from fedfibos.params import Params, is_normalisation
 from fedfibos.record import RunDirectory, summarise
@@ -155,7 +155,7 @@ def num_workers(asked: int | None, device: str, cohort: int) -> int:
 
 def _setting(experiment: Experiment, world: World) -> Setting:
     calibration = None
-    if has_batch_norm(world.model.module):
+    if keeps_statistics(world.model.module):
         calibration = world.population.calibration(experiment.evaluation.recalibration_samples)
     return Setting(
         world.method,
