@@ -186,6 +186,8 @@ def similarity(study: Study, cell: Cell) -> str:
             continue
         jaccard = [spread(e["jaccard"].get(c) for e in last) for c in CAPACITIES[1:]]
         cvs = [spread(e[key] for e in last) for key in ("cv_f", "cv_magnitude")]
+        if study.cells[cell][name][0].experiment.method.settings.get("criterion") in ("magnitude", "random"):
+            cvs[0] = None  # no score is kept; these records have the first magnitudes' there
         rows.append([TITLES[name], *("–" if v is None else v.text(1, 2) for v in [*jaccard, *cvs])])
     rows.append(["the paper (ResNet-18, CIFAR-10)", "0.42", "–", "–", "0.22", "17.5", "–"])
     return table(rows)

@@ -30,7 +30,7 @@ def encode_statistic(statistic: Tensor, held: Tensor | None, layout: Layout, pre
         piece.abs().max() / _LARGEST if len(piece) else torch.zeros(()) for piece in values.split(counts)
     ])  # fmt: skip
     divisors = torch.where(scales > 0, scales, 1.0).double().repeat_interleave(torch.tensor(counts))
-    # In double precision, and no larger than it may be: a scale that is hardly a float is rounded, its inverse overflows.
+    # In double precision and bounded: a scale that is hardly a float is rounded, and its inverse overflows.
     scaled = (values / divisors).clamp_(-_LARGEST, _LARGEST)
     return head + scales.numpy().astype("<f4").tobytes() + scaled.half().numpy().astype("<f2", copy=False).tobytes()
 
