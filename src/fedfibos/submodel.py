@@ -98,13 +98,14 @@ def full(layout: Layout) -> Mask:
 def budget(capacity: float, num_maskable: int) -> int:
     """k = ⌈γd⌉ (paper, section Problem Formulation), exact for decimal fractions.
 
-    ``0.1 * 30`` is slightly above 3 in floating point; a product within 1e-9 (relative) of an
+    ``0.1 * 30`` is slightly above 3 in floating point; a product within 1e-9 (relative; at most 1e-3) of an
     integer counts as that integer, so the ceiling is the one a reader computes.
     """
     check_capacity(capacity)
     product = capacity * num_maskable
     nearest = round(product)
-    return nearest if abs(product - nearest) <= 1e-9 * max(1.0, product) and nearest > 0 else math.ceil(product)
+    rounding = min(1e-9 * max(1.0, product), 1e-3)
+    return nearest if abs(product - nearest) <= rounding and nearest > 0 else math.ceil(product)
 
 
 def check_capacity(capacity: float, where: str = "") -> None:
