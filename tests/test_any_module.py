@@ -150,6 +150,21 @@ def test_statistics_are_those_of_the_calibration_set_whatever_the_batch_size(nor
         accuracy(model, params, whole, every, every.subset(torch.arange(1)))
 
 
+def test_statistics_that_training_left_alone_are_left_alone():
+    class Frozen(nn.Sequential):
+        def train(self, mode=True):
+            super().train(mode)
+            self[1].eval()
+            return self
+
+    module = Frozen(*normalised(nn.BatchNorm1d(4), 6))
+    module[1].running_mean.fill_(3.0)
+    every = TensorData(torch.randn(40, 1, 6), torch.arange(40) % CLASSES)
+    model = model_of(module)
+    correct(model, model.initial_params(), Scoring(full(model.layout)), every, 40, every)
+    assert model.workspace(full(model.layout)).module[1].running_mean.tolist() == [3.0] * 4
+
+
 def test_the_scaler_leaves_a_classifier_that_is_tied_to_an_embedding():
     class Tied(nn.Module):
         def __init__(self):

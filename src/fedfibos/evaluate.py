@@ -108,7 +108,9 @@ def recalibrate(module: nn.Module, data: Dataset, place: Callable[[Inputs], Inpu
     """
     if len(data) < 2:
         raise ValueError(f"statistics of normalisation need at least 2 training examples, got {len(data)}")
-    norms = [m for m in module.modules() if isinstance(m, nn.modules.batchnorm._NormBase)]
+    module.train()  # a model may keep layers in evaluation mode: it trained with the statistics that they have
+    norms = [m for m in module.modules() if isinstance(m, nn.modules.batchnorm._NormBase) and m.training]
+    module.eval()
     if any(isinstance(norm, nn.modules.batchnorm._BatchNorm) and not norm.track_running_stats for norm in norms):
         raise ValueError(
             "batch normalisation without running statistics would be evaluated on the test batch's own; "
