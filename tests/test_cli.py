@@ -1,5 +1,6 @@
 """The command line, on real runs: exit codes, one-line errors, progress, results, interruption."""
 
+import contextlib
 import io
 import json
 import re
@@ -227,3 +228,27 @@ def test_a_terminal_gets_a_live_bar(tiny):
 )
 def test_durations_for_reading(seconds, text):
     assert duration(seconds) == text
+
+
+def test_help_says_what_an_argument_is(capsys):
+    """A newer click drops the words; the project's requirements keep it out."""
+    with contextlib.suppress(SystemExit):
+        main(["run", "--help"])
+    text = capsys.readouterr().out
+    assert "Experiment file (TOML)" in text
+    assert "section.key=value" in text
+
+
+def test_a_validation_share_that_leaves_nothing_to_train_on_is_one_line(tmp_path, capsys):
+    arguments = [
+        "run",
+        "experiments/digits/fedavg.toml",
+        "evaluation.validation=0.9999",
+        "--out",
+        str(tmp_path / "run"),
+    ]
+    assert main(arguments) == 1
+    assert (
+        "evaluation.validation = 0.9999 leaves 0 of 1437 training examples, wanted at least 2"
+        in capsys.readouterr().err
+    )

@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 
+import onnxruntime
 import pytest
 import torch
 from safetensors import safe_open
@@ -16,7 +17,7 @@ import fedfibos.export
 from fedfibos.axes import prefix_slice
 from fedfibos.cli import main
 from fedfibos.data.images import TensorData
-from fedfibos.export import ExportError, describe, export_submodel, submodel_module
+from fedfibos.export import ExportError, _umask, describe, export_submodel, submodel_module
 from fedfibos.model import model_of
 from fedfibos.models import build
 from fedfibos.submodel import full, mask_from_scores
@@ -69,7 +70,23 @@ def test_a_slice_is_the_small_network(tmp_path):
     assert {name: tuple(tensors[name].shape) for name in submodel.layout.names} == dict(
         zip(submodel.layout.names, submodel.layout.shapes, strict=True)
     )
-    assert describe(submodel, capacity=0.25)["widths"] == str(dict(submodel.widths))
+    assert json.loads(describe(submodel, capacity=0.25)["widths"]) == dict(submodel.widths)
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_a_file_holds_no_example_and_says_what_it_is(tmp_path, suffix):
+    made = model()
+    submodel = submodel_of(made, "mask")
+    path = tmp_path / f"sub{suffix}"
+    export_submodel(submodel_module(made, made.initial_params(), submodel), submodel, X, path, {"capacity": "0.25"})
+    assert X[0].numpy().tobytes() not in path.read_bytes()
+    assert path.stat().st_mode & 0o777 == 0o666 & ~_umask()
+    if suffix == ".pt2":
+        assert torch.export.load(path).example_inputs is None
+    if suffix == ".onnx":
+        session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+        assert session.get_modelmeta().custom_metadata_map == {"capacity": "0.25"}
+        assert [output.name for output in session.get_outputs()] == ["logits"]
 
 
 @pytest.mark.parametrize("suffix", SUFFIXES)

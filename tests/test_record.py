@@ -263,3 +263,20 @@ def test_changes_in_results_do_not_make_a_commit_dirty(tmp_path, monkeypatch):
     assert environment.commit() == clean
     (tmp_path / "src" / "environment.py").write_text("2")
     assert environment.commit() == f"{clean}-dirty"
+
+
+def test_a_command_line_is_recorded_without_its_secrets():
+    """Flower starts a server app with a token on its command line."""
+    line = [
+        "flwr-serverapp",
+        "--token",
+        "0123abcd",
+        "--run-id",
+        "7",
+        "--api-key=xyz",
+        "--insecure",
+        "--out",
+        "/a/b/run",
+    ]
+    made = describe("cpu", line)["command"]
+    assert made == ["flwr-serverapp", "--token", "...", "--run-id", "7", "--api-key=...", "--out", "run"]

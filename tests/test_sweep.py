@@ -262,3 +262,23 @@ def test_every_method_of_a_study_can_be_planned(name):
 
 def partitions(runs):
     return [run.experiment.data.partition for run in runs]
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("seed=3", "a study's seeds are chosen with --only seed=..., got seed=..."),
+        ("method.name=heterofl", "method.name is set by method 'fiarse' of the study"),
+        ("method={name='fiarse'}", "method is set by method 'fiarse' of the study"),
+        ("data.partition.alpha=0.5", None),
+        ("data.partition={scheme='iid'}", "data.partition is set by split 'iid' of the study"),
+        ("local.steps=2", None),
+    ],
+)
+def test_an_override_of_what_tells_the_runs_apart_is_refused(study, override, message):
+    if message is None:
+        assert len(load_study(study, [override]).runs) == 8
+        return
+    with pytest.raises(ExperimentError) as error:
+        load_study(study, [override])
+    assert str(error.value) == f"command line: {message}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -20,13 +21,14 @@ def describe(device: str, arguments: Sequence[str] | None = None) -> dict[str, A
 
     Args:
         device: ``cpu`` or ``cuda``: where clients train.
-        arguments: The command line; default: this process's. Of absolute paths in it only the last part is kept.
+        arguments: The command line; default: this process's. Of absolute paths in it only the last part is kept, of
+            tokens, passwords, secrets and keys nothing.
     """
     usable = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1)
     return {
         "fedfibos": version("fedfibos"),
         "commit": commit(),
-        "command": [shareable(text) for text in (sys.argv if arguments is None else arguments)],
+        "command": [shareable(text) for text in without_secrets(sys.argv if arguments is None else arguments)],
         "python": platform.python_version(),
         "torch": torch.__version__,
         "numpy": np.__version__,
@@ -35,6 +37,23 @@ def describe(device: str, arguments: Sequence[str] | None = None) -> dict[str, A
         "cores": len(usable),
         "device": torch.cuda.get_device_name() if device.startswith("cuda") else "cpu",
     }
+
+
+SECRET = re.compile(r"-.*(token|password|secret|credential|key)", re.IGNORECASE)
+
+
+def without_secrets(arguments: Sequence[str]) -> list[str]:
+    """A command line with ``...`` in place of what follows a token's, password's, secret's or key's option."""
+    shown: list[str] = []
+    for argument in arguments:
+        name, equals, _ = argument.partition("=")
+        if shown and SECRET.fullmatch(shown[-1]):
+            shown.append("...")
+        elif equals and SECRET.fullmatch(name):
+            shown.append(f"{name}=...")
+        else:
+            shown.append(argument)
+    return shown
 
 
 def shareable(argument: str) -> str:

@@ -7,6 +7,8 @@ The file is read back, by what reads it elsewhere, and its outputs are compared 
 from __future__ import annotations
 
 import copy
+import json
+import os
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -110,6 +112,7 @@ def export_submodel(
         difference = float((got - wanted).abs().max())
         if not difference <= TOLERANCE * max(1.0, float(wanted.abs().max())):
             raise ExportError(f"{out.name} does not compute what the submodel does: outputs differ by {difference:.3g}")
+        temporary.chmod(0o666 & ~_umask())  # safetensors writes for the owner alone
         temporary.replace(out)
     finally:
         temporary.unlink(missing_ok=True)
@@ -128,7 +131,9 @@ def _safetensors(module: nn.Module, examples: Inputs, path: Path, about: dict[st
 
 
 def _torch_export(module: nn.Module, examples: Inputs, path: Path, about: dict[str, str]) -> Tensor:
-    torch.export.save(_traced(module, examples), path, extra_files={f"{key}.txt": text for key, text in about.items()})
+    program = _traced(module, examples)
+    program.example_inputs = None  # a file of the model must not hold anyone's data
+    torch.export.save(program, path, extra_files={f"{key}.txt": text for key, text in about.items()})
     again = torch.export.load(path).module()
     with torch.inference_mode():
         return forward(again, examples)
@@ -142,8 +147,9 @@ def _onnx(module: nn.Module, examples: Inputs, path: Path, about: dict[str, str]
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the exporter's own deprecations
-        program = torch.onnx.export(_traced(module, examples), dynamo=True, verbose=False)
+        program = torch.onnx.export(_traced(module, examples), dynamo=True, verbose=False, output_names=["logits"])
         assert program is not None
+        program.model.metadata_props.update(about)
         program.save(str(path))
     session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
     given = [examples] if isinstance(examples, Tensor) else list(examples.values())
@@ -163,6 +169,13 @@ def _traced(module: nn.Module, examples: Inputs) -> torch.export.ExportedProgram
         raise ExportError(f"the network cannot be traced: {str(error).splitlines()[0]}") from error
 
 
+def _umask() -> int:
+    """The permissions that new files go without; it can only be read by setting it."""
+    mask = os.umask(0o022)
+    os.umask(mask)
+    return mask
+
+
 Write = Callable[[nn.Module, Inputs, Path, dict[str, str]], Tensor]
 
 FORMATS: dict[str, tuple[Write, str]] = {
@@ -177,4 +190,5 @@ def describe(submodel: Submodel, **about: Any) -> dict[str, str]:
     """Metadata of a file: what it is of, and which widths a slice has."""
     widths = dict(submodel.widths) if isinstance(submodel, Slice) else {}
     kind = "slice" if isinstance(submodel, Slice) else "mask"
-    return {key: str(value) for key, value in {"kind": kind, "widths": widths, **about}.items()}
+    whole = {"kind": kind, "widths": json.dumps(widths), **about}
+    return {key: str(value) for key, value in whole.items() if value is not None}

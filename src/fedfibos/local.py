@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
+from fedfibos.choices import check_choices
 from fedfibos.model import Model
 from fedfibos.params import Params
 from fedfibos.replay import Replayed, can_record
@@ -91,6 +92,7 @@ class LocalTraining:
 
     def __post_init__(self) -> None:
         """Check every field."""
+        check_choices(self)
         if self.steps is None and self.epochs is None:
             object.__setattr__(self, "epochs", 1)
         elif self.steps is not None and self.epochs is not None:

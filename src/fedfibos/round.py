@@ -65,7 +65,11 @@ def federated_round(
 
     Raises:
         NoUploadError: All clients were rejected; the message names each one's reason.
+        ValueError: No client, or one twice.
     """
+    ids = [client.id for client in cohort]
+    if not ids or len(set(ids)) < len(ids):
+        raise ValueError(f"a cohort must be different clients, at least one, got {sorted(ids)}")
     down = 0
 
     def jobs() -> Iterator[Job]:

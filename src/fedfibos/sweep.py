@@ -23,7 +23,7 @@ from __future__ import annotations
 import itertools
 import json
 import tomllib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -110,7 +110,7 @@ def load_study(path: Path | str, overrides: Sequence[str] = (), only: Sequence[s
 
     Args:
         path: The study file.
-        overrides: ``section.key=value``, for every run.
+        overrides: ``section.key=value``, for every run; no key that the grid or the seeds decide.
         only: ``axis=variant`` or ``axis=variant,variant``: the part of the grid to keep; ``seed=0,1`` too.
 
     Raises:
@@ -119,6 +119,7 @@ def load_study(path: Path | str, overrides: Sequence[str] = (), only: Sequence[s
     path = Path(path)
     file = _read(path, ())
     grid, seeds = _selected(file, only)
+    _check_overrides(overrides, grid)
     runs = []
     for seed in seeds:
         for cell in itertools.product(*grid.values()):
@@ -128,6 +129,28 @@ def load_study(path: Path | str, overrides: Sequence[str] = (), only: Sequence[s
             experiment = load_experiment(file.base, [*layers, *overrides])
             runs.append(PlannedRun(cell, replace(experiment, seed=seed)))
     return Study(path, tuple(grid), tuple(runs))
+
+
+def _check_overrides(overrides: Sequence[str], grid: Mapping[str, Mapping[str, Any]]) -> None:
+    """Refuse an override of what tells the runs apart: the table would say one thing and the runs another."""
+    for override in overrides:
+        key = override.partition("=")[0].strip()
+        if key == "seed":
+            raise ExperimentError("command line: a study's seeds are chosen with --only seed=..., got seed=...", "seed")
+        for axis, variants in grid.items():
+            for variant, settings in variants.items():
+                for own in _keys(settings):
+                    if f"{key}.".startswith(f"{own}.") or f"{own}.".startswith(f"{key}."):
+                        raise ExperimentError(f"command line: {key} is set by {axis} {variant!r} of the study", key)
+
+
+def _keys(settings: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
+    """Dotted names of the values in nested tables."""
+    for key, value in settings.items():
+        if isinstance(value, Mapping) and value:
+            yield from _keys(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}"
 
 
 def run_study(

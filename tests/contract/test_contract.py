@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import replace
 from typing import Any
 
@@ -232,3 +233,24 @@ def test_weights_decide_the_average():
         sums.add(Upload(Mask(None, 2), torch.full((2,), value), 0.0, 1), weight)
     assert sums.mean_delta("participants").tolist() == [1.5, 1.5]
     assert sums.mean_delta("holders").tolist() == [1.5, 1.5]
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_word_that_a_method_does_not_know_is_refused_when_it_is_made(name):
+    for field in dataclasses.fields(METHODS[name]):
+        if isinstance(getattr(METHODS[name](), field.name), str):
+            with pytest.raises(ValueError, match=f"{field.name} must be one of .*got 'nonsense'"):
+                METHODS[name](**{field.name: "nonsense"})
+
+
+def test_the_nearest_word_is_named():
+    with pytest.raises(ValueError, match="got 'clint'; did you mean 'client'"):
+        METHODS["fedfibos"](sharing="clint")
+
+
+@pytest.mark.parametrize("ids", [[], [1, 1]])
+def test_a_cohort_is_different_clients(ids, method, model):
+    params = model.initial_params()
+    clients = [replace(cohort()[0], id=n) for n in ids]
+    with pytest.raises(ValueError, match="a cohort must be different clients"):
+        federated_round(method, model, method.init(params), params, clients, run_in_turn)

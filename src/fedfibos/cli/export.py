@@ -14,6 +14,7 @@ import torch
 from rich.console import Console
 from rich.filesize import decimal
 
+from fedfibos.data.images import ImageData
 from fedfibos.export import describe, export_submodel, submodel_module
 from fedfibos.model import Model, keeps_statistics
 from fedfibos.record import CONFIG
@@ -40,7 +41,7 @@ def export_run(
     if keeps_statistics(world.model.module):
         calibration = world.population.calibration(experiment.evaluation.recalibration_samples)
     chosen = Client(client or 0, capacity, opened.checkpoint.round, experiment.seed, experiment.local)
-    about = {"method": experiment.method.name, "model": experiment.model.name}
+    about = {"method": experiment.method.name, "model": experiment.model.name, **_inputs(world.split.test)}
     examples = _some(world.split.test)
     _export(world.model, world.method, opened.checkpoint, chosen, client, out, examples, calibration, about, console)
 
@@ -101,6 +102,14 @@ def _export(
         highlight=False,
         soft_wrap=True,
     )
+
+
+def _inputs(data: Dataset) -> dict[str, str]:
+    """What a caller must do to pixels before the model sees them."""
+    if not isinstance(data, ImageData):
+        return {}
+    mean, std = (", ".join(f"{value:g}" for value in values) for values in (data.mean, data.std))
+    return {"inputs": f"(pixels / {data.white:g} - mean) / std, channels first; mean = [{mean}], std = [{std}]"}
 
 
 def _some(data: Dataset) -> Inputs:

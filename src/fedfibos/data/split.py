@@ -44,6 +44,11 @@ class Split:
         """
         order = torch.randperm(len(self.train), generator=generator)
         held_out = max(1, round(share * len(order)))
+        if len(order) - held_out < 2:
+            raise ValueError(
+                f"evaluation.validation = {share:g} leaves {len(order) - held_out} of {len(order)} training examples, "
+                "wanted at least 2"
+            )
         test, train = (self.train.subset(part.sort().values) for part in (order[:held_out], order[held_out:]))
         return replace(self, train=train, test=test)
 

@@ -19,6 +19,7 @@ import torch
 
 from fedfibos.aggregate import Average, Sums
 from fedfibos.axes import prefix_slice
+from fedfibos.choices import check_choices
 from fedfibos.local import local_training
 from fedfibos.model import Model
 from fedfibos.params import Params
@@ -42,6 +43,7 @@ class FedAvg:
     server_lr: float = 1.0
 
     def __post_init__(self) -> None:
+        check_choices(self)
         check_capacity(self.capacity, "fedavg")
 
     @property

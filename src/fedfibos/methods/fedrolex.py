@@ -36,6 +36,7 @@ import torch
 from torch import Tensor
 
 from fedfibos.aggregate import Average, Sums
+from fedfibos.choices import check_choices
 from fedfibos.model import Model
 from fedfibos.params import Params
 from fedfibos.slices import CapacityBasis, slice_of, train_slice, width_of
@@ -60,6 +61,9 @@ class FedRolex:
     scaler: bool = True
     average: Average = "holders"
     server_lr: float = 1.0
+
+    def __post_init__(self) -> None:
+        check_choices(self)
 
     @property
     def personal(self) -> bool:

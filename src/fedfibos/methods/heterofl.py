@@ -35,6 +35,7 @@ from typing import Any
 import torch
 
 from fedfibos.aggregate import Average, Sums
+from fedfibos.choices import check_choices
 from fedfibos.model import Model
 from fedfibos.params import Params
 from fedfibos.slices import CapacityBasis, slice_of, train_slice, width_of
@@ -57,6 +58,9 @@ class HeteroFL:
     scaler: bool = True
     average: Average = "holders"
     server_lr: float = 1.0
+
+    def __post_init__(self) -> None:
+        check_choices(self)
 
     @property
     def personal(self) -> bool:

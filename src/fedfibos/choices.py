@@ -1,0 +1,27 @@
+"""Fields that take one of a few words, checked where an object is made and not where a word is first looked at."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import functools
+from typing import Any, Literal, get_args, get_origin, get_type_hints
+
+
+def check_choices(made: Any) -> None:
+    """Raise ValueError unless every ``Literal`` field of a dataclass has one of its words.
+
+    A type checker says so too, and an experiment file is checked before; a plain call is not.
+    """
+    for name, words in _choices(type(made)).items():
+        if (value := getattr(made, name)) not in words:
+            near = difflib.get_close_matches(str(value), words, n=1)
+            hint = f"; did you mean {near[0]!r}?" if near else ""
+            raise ValueError(f"{name} must be one of {', '.join(map(repr, words))}, got {value!r}{hint}")
+
+
+@functools.cache
+def _choices(cls: Any) -> dict[str, tuple[Any, ...]]:
+    hints = get_type_hints(cls)
+    names = [field.name for field in dataclasses.fields(cls)]
+    return {name: get_args(hints[name]) for name in names if get_origin(hints[name]) is Literal}
