@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 from rich.console import Console
@@ -17,6 +18,8 @@ from fedfibos.cli.methods import summary
 from fedfibos.experiment import load_experiment
 from fedfibos.methods import METHODS
 from fedfibos.progress import duration, percent, progress_on
+
+FEDAVG = Path(__file__).parent.parent / "experiments" / "digits" / "fedavg.toml"
 
 TINY = """
 [model]
@@ -184,7 +187,7 @@ def test_ctrl_c_finishes_the_round_and_says_how_to_go_on(tiny, tmp_path):
     finished = len((out / "rounds.jsonl").read_text().splitlines())
     assert errors == (
         f"fedfibos: interrupted after round {finished}; go on with: "
-        f"fedfibos run {tiny} federation.rounds=100000 --out {out} --resume\n"
+        f"fedfibos run {tiny} federation.rounds=100000 --out {out} --resume --workers 1\n"
     )
     assert (out / "checkpoint" / f"round-{finished:06d}").is_dir()
 
@@ -240,15 +243,35 @@ def test_help_says_what_an_argument_is(capsys):
 
 
 def test_a_validation_share_that_leaves_nothing_to_train_on_is_one_line(tmp_path, capsys):
-    arguments = [
-        "run",
-        "experiments/digits/fedavg.toml",
-        "evaluation.validation=0.9999",
-        "--out",
-        str(tmp_path / "run"),
-    ]
-    assert main(arguments) == 1
-    assert (
-        "evaluation.validation = 0.9999 leaves 0 of 1437 training examples, wanted at least 2"
-        in capsys.readouterr().err
-    )
+    assert main(["run", str(FEDAVG), "evaluation.validation=0.9999", "--out", str(tmp_path / "run")]) == 1
+    wanted = "evaluation.validation = 0.9999 leaves 0 of 1437 training examples, wanted at least 2"
+    assert wanted in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("model", "reason"), [("text", "got a model of texts"), ("resnet9", "did you mean 'resnet")])
+def test_costs_of_a_model_that_has_none_are_one_line_and_nothing_else(model, reason, capsys):
+    assert main(["methods", "--model", model]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert reason in err
+    assert err.count("\n") == 1
+
+
+def test_what_a_resumption_finds_is_said_and_a_finished_run_stays_as_it_is(tmp_path, capsys):
+    run = ["run", str(FEDAVG), "federation.rounds=1", "evaluation.validation=0.2", "--out", str(tmp_path / "run")]
+    assert main([*run, "--workers", "1", "--resume"]) == 0
+    out, err = capsys.readouterr()
+    assert "holds no run to go on with: starting from round 1" in err
+    assert "measured on held-out training examples" in out
+    environment = tmp_path / "run" / "environment.json"
+    other = json.dumps({**json.loads(environment.read_text()), "torch": "1.0"})
+    environment.write_text(other)
+    assert main([*run, "--workers", "1", "--resume"]) == 0
+    assert environment.read_text() == other
+    assert "holds no run" not in capsys.readouterr().err
+
+
+def test_a_flower_run_directory_is_named_as_such(tmp_path, capsys):
+    (tmp_path / "config.toml").write_text('seed = 0\n[method]\nname = "fedfibos"\n[federation]\nscores = "server"\n')
+    assert main(["report", str(tmp_path), "--out", str(tmp_path / "report.html")]) != 0
+    assert "is the run directory of a Flower app" in capsys.readouterr().err

@@ -274,7 +274,6 @@ def test_a_command_line_is_recorded_without_its_secrets():
         "--run-id",
         "7",
         "--api-key=xyz",
-        "--insecure",
         "--out",
         "/a/b/run",
     ]

@@ -13,7 +13,8 @@ def check_choices(made: Any) -> None:
 
     A type checker says so too, and an experiment file is checked before; a plain call is not.
     """
-    for name, words in _choices(type(made)).items():
+    cls: Any = type(made)
+    for name, words in _choices(cls).items():
         if (value := getattr(made, name)) not in words:
             near = difflib.get_close_matches(str(value), words, n=1)
             hint = f"; did you mean {near[0]!r}?" if near else ""

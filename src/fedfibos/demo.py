@@ -1,4 +1,4 @@
-"""``fedfibos demo``: all methods at equal budgets on the bundled digits, in about a minute.
+"""``fedfibos demo``: all methods at the same capacities on the bundled digits, in about a minute.
 
 20 clients of five capacities, Dirichlet 0.3. The ceiling is FedAvg with full-size clients only, the floor FedAvg on
 a model that the smallest client can hold.

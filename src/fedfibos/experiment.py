@@ -114,6 +114,10 @@ def load_experiment(path: Path | str, overrides: Sequence[str | Layer] = ()) -> 
     """
     path = Path(path)
     layers = _files(path / "config.toml" if path.is_dir() else path, ())
+    if path.is_dir() and "model" not in layers[-1].values:
+        raise ExperimentError(
+            f"{path} is the run directory of a Flower app, wanted one of the simulator (fedfibos export --app reads it)"
+        )
     layers += [_override(item) if isinstance(item, str) else item for item in overrides]
     merged: dict[str, Any] = {}
     for layer in layers:

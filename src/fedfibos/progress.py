@@ -153,6 +153,7 @@ def title(experiment: Experiment) -> str:
     return (
         f"{experiment.model.name}, {federation.clients} clients, {federation.cohort} a round, "
         f"{federation.rounds} rounds, seed {experiment.seed}"
+        + (", measured on held-out training examples" if experiment.evaluation.validation else "")
     )
 
 

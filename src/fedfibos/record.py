@@ -72,7 +72,8 @@ class RunDirectory:
             else:
                 out.mkdir(parents=True, exist_ok=True)
                 _write(out / CONFIG, config)
-            directory._note_environment(device)
+            if not (out / FINAL).exists():  # nothing is made of a finished run
+                directory._note_environment(device)
             directory._drop_unfinished_line()
         return directory
 

@@ -114,9 +114,12 @@ def run(
             show_plan(settings, data_dir, Console(), lambda text: print(f"warning: {text}", file=sys.stderr))
             return 0
         _check_device(device)
+        if resume and not (out / "config.toml").exists():
+            print(f"warning: {out} holds no run to go on with: starting from round 1", file=sys.stderr)
         again = ["fedfibos", "run", str(experiment), *(overrides or ()), "--out", str(out), "--resume"]
         again += ["--data-dir", str(data_dir)] if data_dir is not None else []
         again += ["--device", device.value] if device is not Device.cpu else []
+        again += ["--workers", str(workers)] if workers is not None else []
         return _simulate(settings, out, again, resume=resume, workers=workers, device=device.value, data_dir=data_dir)
     except ExperimentError as error:
         return _fail(str(error), WRONG_USAGE)
@@ -278,14 +281,14 @@ def methods(
     model: Annotated[str, typer.Option(help="Bundled model that the costs are for.")] = "resnet8",
 ) -> int:
     """List the methods: what each selects, its presets and its paper, and what each capacity costs a client."""
-    from fedfibos.cli.methods import show_costs, show_methods
+    from fedfibos.cli.methods import costs_of, show_methods
 
     console = Console()
-    show_methods(console)
     try:
-        show_costs(model, console)
+        costs = costs_of(model)
     except ValueError as error:
         return _fail(str(error), WRONG_USAGE)
+    show_methods(costs, console)
     return 0
 
 
@@ -304,7 +307,7 @@ def demo(
     ] = None,
     workers: Annotated[int | None, typer.Option(min=1, help="Processes; default: one a processor.")] = None,
 ) -> int:
-    """Compare all methods at equal budgets on the bundled digits; about a minute."""
+    """Compare all methods at the same capacities on the bundled digits; about a minute."""
     from fedfibos.demo import new_folder, run_demo
     from fedfibos.record import RecordError
     from fedfibos.simulate import Interrupted

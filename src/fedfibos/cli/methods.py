@@ -75,9 +75,15 @@ def _first_reference(text: str) -> str:
     return " ".join(found.group(1).split()) if found else ""
 
 
-def show_costs(model_name: str, console: Console) -> None:
-    """Print what each capacity costs under each method, for a bundled model on images of CIFAR-10's shape."""
+def costs_of(model_name: str) -> Table:
+    """What each capacity costs under each method, for a bundled model on images of CIFAR-10's shape.
+
+    Raises:
+        ValueError: Unknown model, or one of texts.
+    """
     shape, num_classes, batch_size = (3, 32, 32), 10, 20
+    if model_name == "text":
+        raise ValueError("costs are for images of 3x32x32, got a model of texts: fedfibos run EXPERIMENT --dry-run")
     module = build(model_name, num_classes, shape)
     model = model_of(module, example=torch.zeros(2, *shape))
     data = TensorData(torch.zeros(2, *shape), torch.tensor([0, 1]))
@@ -86,12 +92,11 @@ def show_costs(model_name: str, console: Console) -> None:
         for capacity in UNIFORM:
             rows.append(((name,), cost(method(), model, capacity, data, batch_size)))
     title = f"{model_name} on 3x32x32 images, 10 classes, {model.layout.size:,} parameters, batches of {batch_size}"
-    console.print(cost_table(title, ("method",), rows))
-    console.print(COST_NOTE, soft_wrap=True)
+    return cost_table(title, ("method",), rows)
 
 
-def show_methods(console: Console) -> None:
-    """Print the table."""
+def show_methods(costs: Table, console: Console) -> None:
+    """Print the methods, and what they cost."""
     table = Table(show_lines=True)
     for column in ("method", "granularity", "presets"):
         table.add_column(column, no_wrap=True)
@@ -99,3 +104,5 @@ def show_methods(console: Console) -> None:
     for row in map(summary, METHODS):
         table.add_row(row.name, row.granularity, "\n".join(row.presets) or "–", f"{row.selects}\n\n{row.paper}")
     console.print(table)
+    console.print(costs)
+    console.print(COST_NOTE, soft_wrap=True)
