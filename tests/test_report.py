@@ -352,3 +352,17 @@ def test_figures_with_many_versions_keep_their_axes_and_tell_all_lines_apart(tmp
     assert len(set(figures._looks(problem.groups))) == len(problem.groups) == 12
     assert len(set(figures._colours(12))) == 12
     assert len(list(report.figures())) == 4 + 12
+
+
+def test_another_problem_than_the_paper_s_is_not_set_beside_it(tmp_path):
+    digits = replace(EXPERIMENT, data=Data("digits", FEW), model=ModelChoice("mlp"))
+    write_run(tmp_path / "run", digits)
+    report = build_report([tmp_path])
+    assert report.comparisons == ()
+    assert "The paper's tables beside ours" not in html(report)
+    assert "The paper's tables beside ours" in html(build_report([_cifar(tmp_path)]))
+
+
+def _cifar(folder):
+    write_run(folder / "cifar" / "run", EXPERIMENT)
+    return folder / "cifar"

@@ -108,7 +108,7 @@ def jaccard_curves(problem: Problem, slug: str) -> list[Figure]:
             for colour, capacity in zip(_colours(len(capacities)), capacities, strict=True):
                 _draw(axes, _by_round(group, _jaccard(capacity)), f"γ = {float(capacity):g}", colour, "-")
                 paper = reported()["figures"]["jaccard"].get(capacity)
-                if paper is not None:
+                if paper is not None and _in_the_paper(problem):
                     axes.axhline(paper, color=colour, linestyle=":", linewidth=1, label=f"paper, γ = {capacity}")
             axes.set_ylim(0, 1)
             canvas.legend(loc="outside lower center", ncols=3, frameon=False)
@@ -127,7 +127,9 @@ def dispersion_curves(problem: Problem, slug: str) -> Figure | None:
             _draw(axes, _by_round(group, lambda point: point.evaluation["cv_f"]), f"CV_F, {group.label}", colour, "-")
             line = _by_round(group, lambda point: point.evaluation["cv_magnitude"])
             _draw(axes, line, f"CV of |x|, {group.label}", colour, "--")
-        axes.axhline(reported()["figures"]["cv_f"], color="#333333", linestyle=":", linewidth=1, label="CV_F, paper")
+        if _in_the_paper(problem):
+            paper = reported()["figures"]["cv_f"]
+            axes.axhline(paper, color="#333333", linestyle=":", linewidth=1, label="CV_F, paper")
         axes.set_ylim(bottom=0)
         canvas.legend(loc="outside lower center", ncols=1, frameon=False)
         return _drawn(canvas, f"cv-{slug}", title)
@@ -147,6 +149,11 @@ def _curves(
         axes.set_ylim(bottom=0)
         canvas.legend(loc="outside lower center", ncols=1 if _long(problem) else 2, frameon=False)
         return _drawn(canvas, slug, title)
+
+
+def _in_the_paper(problem: Problem) -> bool:
+    """Its figures are of CIFAR-10."""
+    return problem.groups[0].experiment.data.name == "cifar10"
 
 
 def _colours(count: int) -> Sequence[str]:

@@ -75,7 +75,10 @@ def build_report(paths: Iterable[Path]) -> Report:
     sections: list[Section] = []
     for problem in content.problems:
         sections.append(_section(problem, _slug(problem, [section.slug for section in sections])))
-    return Report(content, tuple(sections), tuple(paper.comparisons(content)), tables.runs(content), _facts(content))
+    beside = tuple(paper.comparisons(content))
+    if not any(has_runs for _, has_runs in beside):
+        beside = ()  # other problems than the paper's
+    return Report(content, tuple(sections), beside, tables.runs(content), _facts(content))
 
 
 def write_report(report: Report, out: Path) -> list[Path]:
