@@ -492,6 +492,14 @@ def conclusions(study: Study) -> list[str]:
             + ". What a mask gains for its client's classes it takes from the others.",
         )
     )
+    by_layer, layer_tiny = over("fedfibos-layer", "fedfibos", full), over("fedfibos-layer", "fedfibos", smallest)
+    sentences.append(
+        claim(
+            clear(by_layer, -1),
+            f"**A budget per layer** instead of one for all is {verdict(by_layer)} in the full model and "
+            f"{verdict(layer_tiny)} with the smallest: most parameters lie in one layer, which needs its share least.",
+        )
+    )
     sentences.append(
         "**Which default?** The shared score stays the default: it serves all capacities with one global model, needs "
         "one average instead of one a client, and no coordinate outside a client's budget is ever computed or sent. "
