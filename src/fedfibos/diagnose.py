@@ -40,6 +40,13 @@ from fedfibos.theory import (
 )
 from fedfibos.types import Client, Dataset, Method, State
 
+LEGEND = (
+    "ε: the surrogate, squares of the weights left out times their squared Fisher. e: squared difference of the "
+    "gradients with and without the mask, on the held coordinates or on all; δ² = e / ‖x̃‖². Jaccard: with the "
+    "selection of the same size by magnitude. A4 violated: pairs across the boundary that F (or f̄) and F²x̃² order otherwise. "
+    "A5 orders e: how often ε orders two selections as e does; chance is .5."
+)
+
 READINGS: tuple[Literal["held", "dense"], ...] = ("held", "dense")
 """Of the masking error: see :class:`fedfibos.theory.MaskingError`."""
 
@@ -255,6 +262,7 @@ def diagnosis_table(diagnosis: dict[str, Any]) -> Group:
         agreement, violations = found.get("order_agreement", {}), found["violations"]
         rest = [violations.get(name) for name in ("fisher", "maintained")] + [agreement.get(r) for r in READINGS]
         assumptions.add_row(capacity, str(found["k"]), *map(_with_sd, rest))
+    selections.caption, selections.caption_justify = LEGEND, "left"
     cv = {name: _with_sd(x) if isinstance(x, dict) else f"{x:.2f}" for name, x in diagnosis["cv"].items()}
     assumptions.caption = "Coefficient of variation: " + ", ".join(f"{name} {text}" for name, text in cv.items())
     return Group(selections, assumptions)
