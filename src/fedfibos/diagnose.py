@@ -43,8 +43,8 @@ from fedfibos.types import Client, Dataset, Method, State
 LEGEND = (
     "ε: the surrogate, squares of the weights left out times their squared Fisher. e: squared difference of the "
     "gradients with and without the mask, on the held coordinates or on all; δ² = e / ‖x̃‖². Jaccard: with the "
-    "selection of the same size by magnitude. A4 violated: pairs across the boundary that F (or f̄) and F²x̃² order otherwise. "
-    "A5 orders e: how often ε orders two selections as e does; chance is .5."
+    "selection of the same size by magnitude. A4 violated: pairs across the boundary that F (or f̄) and F²x̃² order "
+    "otherwise. A5 orders e: how often ε orders two selections as e does; chance is .5."
 )
 
 READINGS: tuple[Literal["held", "dense"], ...] = ("held", "dense")
