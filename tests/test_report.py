@@ -10,9 +10,11 @@ from html.parser import HTMLParser
 import pytest
 
 from fedfibos.cli import FAILED, main
+from fedfibos.cli.methods import summary
 from fedfibos.data.partition import Partition
 from fedfibos.experiment import Experiment, to_toml
 from fedfibos.local import LocalTraining
+from fedfibos.methods import METHODS
 from fedfibos.record import RecordError, summarise
 from fedfibos.report import build_report, figures, html, write_report
 from fedfibos.report.groups import sort_records
@@ -366,3 +368,12 @@ def test_another_problem_than_the_paper_s_is_not_set_beside_it(tmp_path):
 def _cifar(folder):
     write_run(folder / "cifar" / "run", EXPERIMENT)
     return folder / "cifar"
+
+
+def test_a_method_of_one_s_own_has_a_colour_and_no_presets(tmp_path, monkeypatch):
+    monkeypatch.setitem(METHODS, "mine", METHODS["fedavg"])
+    assert summary("mine").presets == ()
+    write_run(tmp_path / "run", replace(EXPERIMENT, method=MethodChoice("mine")))
+    assert "mine" in html(build_report([tmp_path]))
+    with pytest.raises(ValueError, match="preset of mine must be absent, got 'best'"):
+        MethodChoice("mine", "best")

@@ -88,8 +88,8 @@ class MethodChoice:
         check_name("method.name", self.name, METHODS)
         preset: Mapping[str, Any] = {}
         if self.preset is not None:
-            check_name(f"method.preset of {self.name}", self.preset, PRESETS[self.name])
-            preset = PRESETS[self.name][self.preset]
+            check_name(f"method.preset of {self.name}", self.preset, PRESETS.get(self.name, {}))
+            preset = PRESETS.get(self.name, {})[self.preset]
         method = METHODS[self.name]
         for key in self.settings:
             check_name(f"a setting of {self.name}", key, field_names(method))

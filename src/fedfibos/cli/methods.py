@@ -51,7 +51,7 @@ def summary(name: str) -> Summary:
         name,
         text.partition("\n\n")[0].partition(": ")[2].replace("\n", " ").rstrip("."),
         granularity(cls()),
-        tuple(PRESETS[name]),
+        tuple(PRESETS.get(name, {})),
         _first_reference(text),
     )
 

@@ -174,7 +174,7 @@ def _looks(groups: Sequence[Group]) -> list[tuple[str, Dash]]:
     for group in groups:
         name = group.experiment.method.name
         darker, dash = divmod(seen.get(name, 0), len(DASHES))
-        red, green, blue = (0.5**darker * part for part in matplotlib.colors.to_rgb(COLOURS[name]))
+        red, green, blue = (0.5**darker * part for part in matplotlib.colors.to_rgb(COLOURS.get(name, "#333333")))
         looks.append((matplotlib.colors.to_hex((red, green, blue)), DASHES[dash]))
         seen[name] = seen.get(name, 0) + 1
     return looks
