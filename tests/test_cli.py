@@ -248,7 +248,7 @@ def test_a_validation_share_that_leaves_nothing_to_train_on_is_one_line(tmp_path
     assert wanted in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(("model", "reason"), [("text", "got a model of texts"), ("resnet9", "did you mean 'resnet")])
+@pytest.mark.parametrize(("model", "reason"), [("text", "texts"), ("resnet9", "did you mean 'resnet")])
 def test_costs_of_a_model_that_has_none_are_one_line_and_nothing_else(model, reason, capsys):
     assert main(["methods", "--model", model]) == 2
     out, err = capsys.readouterr()

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import functools
 from typing import Any, Literal, get_args, get_origin, get_type_hints
+
+from fedfibos.validation import check_name
 
 
 def check_choices(made: Any) -> None:
@@ -15,10 +16,7 @@ def check_choices(made: Any) -> None:
     """
     cls: Any = type(made)
     for name, words in _choices(cls).items():
-        if (value := getattr(made, name)) not in words:
-            near = difflib.get_close_matches(str(value), words, n=1)
-            hint = f"; did you mean {near[0]!r}?" if near else ""
-            raise ValueError(f"{name} must be one of {', '.join(map(repr, words))}, got {value!r}{hint}")
+        check_name(name, getattr(made, name), words)
 
 
 @functools.cache

@@ -25,7 +25,8 @@ an upload, or in one line why there is none."""
 class RoundReport:
     """What happened in a round: who took part, who was rejected and why, mean loss, bytes sent each way.
 
-    Bytes are those of all participants, rejected ones included: they were sent.
+    Bytes are those of all participants, rejected ones included: they were sent. Only who hands submodels out knows how
+    many went down: :func:`merge` leaves that 0.
     """
 
     participants: tuple[int, ...]
@@ -108,11 +109,10 @@ def merge(
         NoUploadError: All clients were rejected.
     """
     sums, next_state, rejected, losses = Sums(params.layout, params.flat.device), state, {}, []
-    down = up = 0
+    up = 0
     for client, outcome in outcomes:
         reason = outcome if isinstance(outcome, str) else fault(outcome)
         if not isinstance(outcome, str):
-            down += download_bytes(outcome.submodel, params.layout)
             up += upload_bytes(outcome, params.layout)
         if reason or isinstance(outcome, str):
             rejected[client.id] = reason or ""
@@ -128,7 +128,7 @@ def merge(
         raise NoUploadError(f"no usable upload in the round: {reasons}")
     next_state, next_params = method.aggregate(next_state, params, sums)
     participants = tuple(sorted(client.id for client in cohort))
-    return next_state, next_params, RoundReport(participants, rejected, sum(losses) / len(losses), down, up)
+    return next_state, next_params, RoundReport(participants, rejected, sum(losses) / len(losses), 0, up)
 
 
 def run_in_turn(

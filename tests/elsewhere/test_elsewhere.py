@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 import torch
 from rich.console import Console
-from torch.utils import cpp_extension
+from torch.utils.cpp_extension import include_paths, library_paths
 
 from fedfibos.cli.audit import audit_run
 from fedfibos.cli.diagnose import diagnose_run
@@ -83,8 +83,8 @@ def device(tmp_path_factory) -> torch.device:
     library = tmp_path_factory.mktemp("elsewhere") / "device.so"
     command = [os.environ.get("CXX", "c++"), "-shared", "-fPIC", "-std=c++20", "-O1", "-o", str(library)]
     abi = f"-D_GLIBCXX_USE_CXX11_ABI={int(torch.compiled_with_cxx11_abi())}"
-    includes = [f"-I{path}" for path in cpp_extension.include_paths()]
-    libraries = [f"-L{path}" for path in cpp_extension.library_paths()] + ["-lc10", "-ltorch_cpu"]
+    includes = [f"-I{path}" for path in include_paths()]
+    libraries = [f"-L{path}" for path in library_paths()] + ["-lc10", "-ltorch_cpu"]
     subprocess.run([*command, abi, *includes, str(HERE / "device.cpp"), *libraries], check=True)
     torch.ops.load_library(str(library))
     torch.utils.rename_privateuse1_backend("elsewhere")

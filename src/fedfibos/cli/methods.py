@@ -19,7 +19,7 @@ from fedfibos.data import TensorData
 from fedfibos.local import LocalTraining
 from fedfibos.methods import METHODS, PRESETS
 from fedfibos.model import model_of
-from fedfibos.models import build
+from fedfibos.models import build, encode
 from fedfibos.submodel import Slice
 from fedfibos.types import Client, Method
 
@@ -82,11 +82,10 @@ def costs_of(model_name: str) -> Table:
         ValueError: Unknown model, or one of texts.
     """
     shape, num_classes, batch_size = (3, 32, 32), 10, 20
-    if model_name == "text":
-        raise ValueError("costs are for images of 3x32x32, got a model of texts: fedfibos run EXPERIMENT --dry-run")
+    images = TensorData(torch.zeros(2, *shape), torch.tensor([0, 1]))
+    data = encode(model_name, images, {})
     module = build(model_name, num_classes, shape)
     model = model_of(module, example=torch.zeros(2, *shape))
-    data = TensorData(torch.zeros(2, *shape), torch.tensor([0, 1]))
     rows = []
     for name, method in METHODS.items():
         for capacity in UNIFORM:
