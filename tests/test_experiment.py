@@ -211,8 +211,8 @@ def test_the_derived_digits_experiments():
         ("data.partition=iid", "command line: data.partition must be a table, got 'iid'"),
         (
             "data.partition.scheme=iidd",
-            "command line: data.partition.scheme must be one of 'iid', 'pathological', 'dirichlet' or "
-            "'dirichlet-by-class', got 'iidd'; did you mean 'iid'?",
+            "command line: data.partition.scheme must be one of 'iid', 'pathological', 'dirichlet', "
+            "'dirichlet-by-class' or 'natural', got 'iidd'; did you mean 'iid'?",
         ),
         (
             "data.partition.alpha=0",

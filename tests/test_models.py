@@ -12,6 +12,7 @@ from fedfibos.models import MODELS, build
 from fedfibos.params import layout_of, params_of
 from fedfibos.submodel import full
 from fedfibos.types import Client
+from fedfibos.validation import listed
 
 
 def count(module: torch.nn.Module) -> int:
@@ -86,9 +87,9 @@ def test_group_norm_normalises_each_group_of_four_channels_by_itself():
 @pytest.mark.parametrize(
     ("name", "options", "message"),
     [
-        ("resnet", {}, "unknown model 'resnet'; did you mean 'resnet8'?"),
-        ("vit", {}, "unknown model 'vit'; it must be one of mlp, cnn, lenet, resnet8, resnet18, text"),
-        ("mlp", {"hiden": (3,)}, "unknown option 'hiden' of model 'mlp'; did you mean 'hidden'?"),
+        ("resnet", {}, f"model.name must be {listed(MODELS)}, got 'resnet'; did you mean 'resnet8'?"),
+        ("vit", {}, f"model.name must be {listed(MODELS)}, got 'vit'"),
+        ("mlp", {"hiden": (3,)}, "an option of mlp must be 'hidden', got 'hiden'; did you mean 'hidden'?"),
         ("mlp", {"norm": "batch"}, "the mlp has no normalisation, norm must be 'none', got 'batch'"),
         ("mlp", {"hidden": (0,)}, "layer sizes of the mlp must be at least 1, got [64, 0]"),
         ("cnn", {"norm": "layer"}, "norm must be 'group', 'batch' or 'none', got 'layer'"),

@@ -99,6 +99,34 @@ def test_a_run_of_the_same_experiment_needs_resume(tmp_path, experiment, finishe
         RunDirectory.open(tmp_path / "run", experiment, resume=False)
 
 
+def test_more_rounds_are_the_same_experiment_to_go_on_with(tmp_path, experiment):
+    out = tmp_path / "run"
+    RunDirectory.open(out, experiment, resume=False).finish({"rounds": 3})
+    longer = load_experiment(tmp_path / "experiment.toml", ["federation.rounds=5"])
+    with pytest.raises(RecordError, match=r"federation\.rounds is 3 there, got 5"):
+        RunDirectory.open(out, longer, resume=False)
+    RunDirectory.open(out, longer, resume=True)
+    assert (out / "config.toml").read_text() == to_toml(longer)
+    assert not (out / "final.json").exists()
+    with pytest.raises(RecordError, match=r"federation\.rounds is 5 there, got 3"):
+        RunDirectory.open(out, experiment, resume=True)
+
+
+@pytest.mark.parametrize(
+    ("both", "more", "message"),
+    [
+        (["local.schedule=cosine"], [], "federation.rounds is 3 there, got 5"),  # every round's rate would be another
+        ([], ["seed=1"], "seed is 0 there, got 1"),
+    ],
+)
+def test_more_rounds_of_another_experiment_are_refused(tmp_path, experiment, both, more, message):
+    path, out = tmp_path / "experiment.toml", tmp_path / "run"
+    RunDirectory.open(out, load_experiment(path, both), resume=False)
+    with pytest.raises(RecordError) as caught:
+        RunDirectory.open(out, load_experiment(path, [*both, *more, "federation.rounds=5"]), resume=True)
+    assert message in str(caught.value)
+
+
 @pytest.mark.parametrize("resume", [False, True])
 @pytest.mark.parametrize(
     ("override", "message"),

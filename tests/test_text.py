@@ -204,10 +204,10 @@ def test_wrong_options_are_one_line(checkpoint, options, error, message):
 
 def test_models_of_images_and_texts_do_not_mix(checkpoint):
     texts = TextData(("goal",), torch.tensor([1]))
-    with pytest.raises(ValueError, match="model 'mlp' takes images, the data set has texts"):
+    with pytest.raises(ValueError, match="model 'mlp' takes tensors, the data set has texts"):
         encode("mlp", texts, {})
     tokens = encode("text", texts, {"checkpoint": checkpoint, "max_length": 8})
-    with pytest.raises(ValueError, match="model 'text' takes texts, the data set has images"):
+    with pytest.raises(ValueError, match="model 'text' takes texts, the data set has tensors"):
         encode("text", tokens, {"checkpoint": checkpoint, "max_length": 8})
 
 

@@ -16,7 +16,7 @@ from fedfibos.capacities import Capacities
 from fedfibos.data.partition import Partition
 from fedfibos.local import LocalTraining
 from fedfibos.methods import METHODS
-from fedfibos.models import MODELS
+from fedfibos.models import options_of
 from fedfibos.sections import (
     CONFIG,
     Data,
@@ -27,7 +27,6 @@ from fedfibos.sections import (
     Run,
     Seed,
     field_names,
-    model_options,
 )
 from fedfibos.types import Method
 from fedfibos.validation import ExperimentError, check_name, checked, did_you_mean, listed
@@ -252,9 +251,7 @@ def _known_keys(merged: Mapping[str, Any]) -> list[str]:
                 check_name("method.name", chosen, METHODS)
             names = ["name", "preset", *(field_names(METHODS[chosen]) if chosen is not None else "*")]
         if section == "model":
-            if chosen is not None:
-                check_name("model.name", chosen, MODELS)
-            options = [f"options.{name}" for name in model_options(chosen)] if chosen is not None else ["*"]
+            options = [f"options.{name}" for name in options_of(chosen)] if chosen is not None else ["*"]
             names = ["name", "norm", "channels_last", *options]
         keys += [f"{section}.{name}" for name in names]
     return keys

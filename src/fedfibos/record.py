@@ -1,7 +1,8 @@
 """The run directory: what was run, where, what each round did, and what came out.
 
 - ``config.toml``: the experiment with every setting written out.
-- ``environment.json``: versions, hardware, commit, command; those of a resumption elsewhere under ``resumed``.
+- ``environment.json``: versions, hardware, commit, command, hashes of the user's own code; those of a resumption
+  elsewhere under ``resumed``.
 - ``rounds.jsonl``: one object a round.
 - ``final.json``: the results, once the run is finished.
 - ``checkpoint/``: see ``simulate/checkpoint.py``.
@@ -21,6 +22,7 @@ from typing import Any
 
 from fedfibos.environment import describe
 from fedfibos.experiment import Experiment, to_toml
+from fedfibos.own import is_own, source_sha256
 from fedfibos.validation import shown
 
 CONFIG = "config.toml"
@@ -50,7 +52,8 @@ class RunDirectory:
         Args:
             out: The directory; made if it is not there. With ``resume`` it may also be new or empty.
             experiment: What is run: an experiment, or the text of a TOML file that says it.
-            resume: Whether a run of the same experiment that is already there is continued.
+            resume: Whether a run of the same experiment that is already there is continued; with more rounds than it
+                had, too, unless its learning rate follows a schedule over all of them (``cosine``).
             device: ``cpu`` or ``cuda``, for ``environment.json``.
 
         Raises:
@@ -61,6 +64,8 @@ class RunDirectory:
         config = experiment if isinstance(experiment, str) else to_toml(experiment)
         with _one_line(out):
             if (out / CONFIG).exists():
+                if resume and isinstance(experiment, Experiment) and directory._lengthened(experiment):
+                    _write(out / CONFIG, config)
                 directory._check_same(config)
                 if not resume:
                     state = "a finished" if (out / FINAL).exists() else "an unfinished"
@@ -73,7 +78,7 @@ class RunDirectory:
                 out.mkdir(parents=True, exist_ok=True)
                 _write(out / CONFIG, config)
             if not (out / FINAL).exists():  # nothing is made of a finished run
-                directory._note_environment(device)
+                directory._note_environment(device, _own_code(experiment))
             directory._drop_unfinished_line()
         return directory
 
@@ -137,12 +142,27 @@ class RunDirectory:
         with _one_line(self.path / FINAL):
             _write(self.path / FINAL, json.dumps(final, indent=2, allow_nan=False) + "\n")
 
-    def _check_same(self, config: str) -> None:
+    def _lengthened(self, experiment: Experiment) -> bool:
+        """Whether the experiment is the one that is here with more rounds, and its first rounds are the same."""
+        there, rounds = self._config(), experiment.federation.rounds
+        before = there.get("federation.rounds", rounds)
+        if experiment.local.schedule == "cosine" or not isinstance(before, int) or before >= rounds:
+            return False
+        if there | {"federation.rounds": rounds} != dict(_flat(tomllib.loads(to_toml(experiment)))):
+            return False
+        (self.path / FINAL).unlink(missing_ok=True)
+        return True
+
+    def _config(self) -> dict[str, Any]:
+        """The settings that are here: dotted key -> value."""
         path = self.path / CONFIG
         try:
-            there = dict(_flat(tomllib.loads(path.read_text(encoding="utf-8"))))
+            return dict(_flat(tomllib.loads(path.read_text(encoding="utf-8"))))
         except ValueError as error:
             raise RecordError(f"{path}: is not valid TOML: {error}") from None
+
+    def _check_same(self, config: str) -> None:
+        there = self._config()
         here = dict(_flat(tomllib.loads(config)))
         for key in [*here, *(key for key in there if key not in here)]:
             if there.get(key) != here.get(key):
@@ -151,10 +171,10 @@ class RunDirectory:
                     f"{self.path} holds another experiment: {key} is {old} there, got {new}: choose another --out"
                 )
 
-    def _note_environment(self, device: str) -> None:
+    def _note_environment(self, device: str, own: Mapping[str, Any]) -> None:
         """Record where the run is made; a resumption in another environment is added to it."""
         path = self.path / ENVIRONMENT
-        now = describe(device)
+        now = {**describe(device), **own}
         if not path.exists():
             _write(path, json.dumps(now, indent=2) + "\n")
             return
@@ -169,6 +189,14 @@ class RunDirectory:
         path = self.path / ROUNDS
         if path.exists() and not (content := path.read_bytes()).endswith(b"\n"):
             os.truncate(path, content.rfind(b"\n") + 1)
+
+
+def _own_code(experiment: Experiment | str) -> dict[str, Any]:
+    """What of a run is the user's own code: name -> SHA-256 of its file; nothing where there is none."""
+    if isinstance(experiment, str):
+        return {}
+    sources = {name: source_sha256(name) for name in (experiment.data.name, experiment.model.name) if is_own(name)}
+    return {"own": sources} if sources else {}
 
 
 def summarise(rounds: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import inspect
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
@@ -14,7 +13,8 @@ from fedfibos.capacities import TABLES, check_table
 from fedfibos.data import DATA_SETS
 from fedfibos.data.partition import Partition
 from fedfibos.methods import METHODS, PRESETS
-from fedfibos.models import MODELS
+from fedfibos.models import options_of, parameters_of
+from fedfibos.own import find, is_own
 from fedfibos.scores import Bytes, Home
 from fedfibos.validation import check_name, checked, listed
 
@@ -29,7 +29,8 @@ class Data:
     """What the clients hold.
 
     Attributes:
-        name: A key of :data:`fedfibos.data.DATA_SETS`.
+        name: A key of :data:`fedfibos.data.DATA_SETS`, or your own: ``module:function``, which is called with the data
+            folder (or None) and gives a :class:`fedfibos.data.Split`.
         partition: How the examples are dealt to the clients.
     """
 
@@ -37,7 +38,7 @@ class Data:
     partition: Partition = Partition()
 
     def __post_init__(self) -> None:
-        check_name("data.name", self.name, DATA_SETS)
+        find("data.name", self.name, DATA_SETS)
 
 
 @dataclass(frozen=True, config=CONFIG)
@@ -45,7 +46,8 @@ class ModelChoice:
     """The model that is trained.
 
     Attributes:
-        name: A key of :data:`fedfibos.models.MODELS`.
+        name: A key of :data:`fedfibos.models.MODELS`, or your own: ``module:function``, which is called with
+            ``num_classes``, ``input_shape`` and its options and gives an ``nn.Module``.
         norm: Normalisation layer; the model's own default where not given.
         options: The model's other options (``hidden`` of the MLP, ``channels`` of the others), all of them
             after construction.
@@ -58,16 +60,33 @@ class ModelChoice:
     channels_last: bool = False
 
     def __post_init__(self) -> None:
-        check_name("model.name", self.name, MODELS)
-        known = model_options(self.name)
+        known = options_of(self.name)
         for option in self.options:
             check_name(f"an option of {self.name}", option, known)
+        if is_own(self.name):
+            self._resolve_own()
+            return
         resolved = {name: self.options.get(name, parameter.default) for name, parameter in known.items()}
         for name, value in resolved.items():
             resolved[name] = checked(known[name].annotation, value, f"model.options.{name}")
         object.__setattr__(self, "options", resolved)
         if self.norm is None:
-            object.__setattr__(self, "norm", _signature(self.name)["norm"].default)
+            object.__setattr__(self, "norm", parameters_of(self.name)["norm"].default)
+
+    def _resolve_own(self) -> None:
+        """A user's own model: its options are what TOML gives, its defaults are written out where TOML has them."""
+        for name in ("num_classes", "input_shape"):
+            if name not in parameters_of(self.name):
+                raise ValueError(f"name: {self.name} must take num_classes and input_shape, it does not take {name}")
+        if self.norm is not None and "norm" not in parameters_of(self.name):
+            raise ValueError(f"norm must be absent: {self.name} has no such parameter, got {self.norm!r}")
+        resolved = dict(self.options)
+        for name, parameter in options_of(self.name).items():
+            if name not in resolved and parameter.default is parameter.empty:
+                raise ValueError(f"options.{name} is missing: {self.name} has no default for it")
+            if isinstance(parameter.default, bool | int | float | str):
+                resolved.setdefault(name, parameter.default)
+        object.__setattr__(self, "options", resolved)
 
 
 @dataclass(frozen=True, config=CONFIG)
@@ -199,13 +218,3 @@ class Run:
 def field_names(cls: type[Any]) -> list[str]:
     """Names of a dataclass's fields."""
     return [field.name for field in dataclasses.fields(cls)]
-
-
-def model_options(name: str) -> dict[str, inspect.Parameter]:
-    """The options of a bundled model besides its shape and normalisation."""
-    common = ("num_classes", "input_shape", "norm")
-    return {option: p for option, p in _signature(name).items() if option not in common}
-
-
-def _signature(name: str) -> Mapping[str, inspect.Parameter]:
-    return inspect.signature(MODELS[name], eval_str=True).parameters

@@ -24,11 +24,11 @@ class ExperimentError(ValueError):
         self.key = key
 
 
-def check_name(what: str, name: str, known: Iterable[str]) -> None:
+def check_name(what: str, name: object, known: Iterable[str]) -> None:
     """Raise ValueError with the nearest valid name unless ``name`` is known."""
     known = list(known)
     if name not in known:
-        raise ValueError(f"{what} must be {listed(known)}, got {name!r}{did_you_mean(name, known)}")
+        raise ValueError(f"{what} must be {listed(known)}, got {name!r}{did_you_mean(str(name), known)}")
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

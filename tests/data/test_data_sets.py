@@ -611,7 +611,7 @@ def test_digits_are_split_once_and_for_all():
 
 
 def test_an_unknown_name_gets_the_nearest_valid_one():
-    with pytest.raises(ValueError, match=r"must be one of digits, .*got 'cifar-10'; did you mean 'cifar10'"):
+    with pytest.raises(ValueError, match=r"must be one of 'digits', .*got 'cifar-10'; did you mean 'cifar10'"):
         load("cifar-10")
 
 

@@ -99,6 +99,14 @@ def test_ctrl_c_finishes_the_round_and_resume_gives_the_same_bytes(toml, tmp_pat
     assert resumed["global_accuracy"] == whole["global_accuracy"]
 
 
+def test_a_finished_run_goes_on_to_more_rounds_as_if_it_had_never_stopped(toml, tmp_path):
+    run(toml, tmp_path / "longer", "federation.rounds=2")
+    longer = run(toml, tmp_path / "longer", "federation.rounds=5", resume=True)
+    at_once = run(toml, tmp_path / "at once", "federation.rounds=5")
+    assert longer["params_sha256"] == at_once["params_sha256"]
+    assert longer["rounds"] == 5
+
+
 @pytest.mark.parametrize("delay", [0.0, 0.15, 0.4])
 def test_sigkill_and_resume_give_the_same_bytes(toml, tmp_path, delay):
     overrides = ["federation.rounds=60", "run.checkpoint_every=2"]

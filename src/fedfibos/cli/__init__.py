@@ -48,6 +48,8 @@ DataDir = Annotated[
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command line and return its exit code."""
     keep_freed_memory()
+    if (here := str(Path.cwd())) not in sys.path:
+        sys.path.append(here)  # a user's own models and data; last, so that no file here stands in for a library
     try:
         code = app(args=None if arguments is None else list(arguments), prog_name="fedfibos", standalone_mode=False)
     except click.ClickException as error:

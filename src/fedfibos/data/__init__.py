@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from fedfibos.data import ag_news, digits, fashion_mnist
@@ -13,6 +12,7 @@ from fedfibos.data.cifar import CIFAR10, CIFAR100
 from fedfibos.data.images import ImageData, TensorData
 from fedfibos.data.split import Split
 from fedfibos.data.texts import TextData, TokenData
+from fedfibos.own import find
 
 __all__ = [
     "DATA_SETS",
@@ -72,19 +72,23 @@ def load(name: str, data_dir: Path | None = None) -> Split:
     """Load a data set: its train and test split.
 
     Args:
-        name: A key of ``DATA_SETS``.
+        name: A key of ``DATA_SETS``, or a user's own function, ``module:function``: it is called with the data
+            folder or None and gives a :class:`Split`.
         data_dir: The data folder; default: the environment variable FEDFIBOS_DATA. Where the data set
             has a usual place of its own (Debian's for Fashion-MNIST), that is looked at next.
 
     Raises:
-        ValueError: Unknown name (names the nearest), or files that are not what they should be.
+        ValueError: Unknown name (names the nearest), or files (or what a user's function gives) that are not what they
+            should be.
         FileNotFoundError: The data set is not there; says which file to put where.
     """
-    if name not in DATA_SETS:
-        near = difflib.get_close_matches(name, DATA_SETS, n=1, cutoff=0.0)[0]
-        raise ValueError(f"data set must be one of {', '.join(DATA_SETS)}, got {name!r}; did you mean {near!r}?")
-    source = DATA_SETS[name]
+    source = find("data.name", name, DATA_SETS)
     folder = _data_folder(data_dir)
+    if not isinstance(source, Source):
+        split = source(folder)
+        if not isinstance(split, Split):
+            raise ValueError(f"data.name = {name!r}: it must give a fedfibos.data.Split, got {type(split).__name__}")
+        return replace(split, name=name)
     where = source.find(folder)
     if where is None:
         raise FileNotFoundError(f"data set {name!r} was not found: {source.wanted}; {_told(folder)}")

@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-Scheme = Literal["iid", "pathological", "dirichlet", "dirichlet-by-class"]
+Scheme = Literal["iid", "pathological", "dirichlet", "dirichlet-by-class", "natural"]
 
 MIN_ALPHA = 1e-100
 """Below this, log U / α (``_log_dirichlet``) leaves the range of float64."""
@@ -29,7 +29,7 @@ class Partition:
     Attributes:
         scheme: ``iid``; ``pathological`` (a few classes a client); ``dirichlet`` (class proportions
             drawn for each client, equal sizes); ``dirichlet-by-class`` (shares of each class drawn
-            over the clients, unequal sizes).
+            over the clients, unequal sizes); ``natural`` (whose the data set says the examples are).
         alpha: Concentration of the Dirichlet draws, above 0: small means few classes a client.
         classes_per_client: Classes of each client (``pathological``).
         min_size: Fewest examples a client may have (``dirichlet-by-class``).
@@ -57,7 +57,13 @@ class Partition:
             _check_positive(name, getattr(self, name))
 
 
-def partition(labels: Tensor, spec: Partition, num_clients: int, generator: torch.Generator) -> list[Tensor]:
+def partition(
+    labels: Tensor,
+    spec: Partition,
+    num_clients: int,
+    generator: torch.Generator,
+    owners: Tensor | None = None,
+) -> list[Tensor]:
     """Deal the examples to clients as ``spec`` says.
 
     Args:
@@ -65,6 +71,7 @@ def partition(labels: Tensor, spec: Partition, num_clients: int, generator: torc
         spec: The scheme and its settings.
         num_clients: N, at least 1.
         generator: Random stream; the partition is a function of it and the other arguments.
+        owners: int64, shape ``(n,)``: whose every example is, for ``natural``.
 
     Returns:
         N sorted int64 index tensors: disjoint, none empty, together all of ``range(n)``.
@@ -73,6 +80,8 @@ def partition(labels: Tensor, spec: Partition, num_clients: int, generator: torc
         ValueError: The partition cannot be made (fewer examples than clients, more classes a client
             than classes, a client that would be empty).
     """
+    if spec.scheme == "natural":
+        return natural(owners, num_clients)
     if spec.scheme == "iid":
         return iid(labels, num_clients, generator)
     if spec.scheme == "pathological":
@@ -82,6 +91,21 @@ def partition(labels: Tensor, spec: Partition, num_clients: int, generator: torc
     return dirichlet_by_class(
         labels, num_clients, spec.alpha, generator, min_size=spec.min_size, max_attempts=spec.max_attempts
     )
+
+
+def natural(owners: Tensor | None, num_clients: int) -> list[Tensor]:
+    """Every owner is a client; client n has the n-th smallest owner's examples.
+
+    Raises:
+        ValueError: The data set names no owners, or not as many as there are clients.
+    """
+    if owners is None:
+        raise ValueError("scheme must not be 'natural' for a data set that does not say whose its examples are")
+    names, of = owners.unique(return_inverse=True)
+    if len(names) != num_clients:
+        raise ValueError(f"federation.clients must be {len(names)}, the number of owners, got {num_clients}")
+    order = of.argsort(stable=True)
+    return list(order.split(of.bincount().tolist()))
 
 
 def iid(labels: Tensor, num_clients: int, generator: torch.Generator) -> list[Tensor]:

@@ -23,12 +23,34 @@ class Split:
         test: Test examples, never trained on.
         classes: Name of every class; a label is a position here.
         name: The data set's name, as given to ``load``.
+        owners: int64, one a training example: whose it is, any numbers; None where the data set does not say.
+
+    Raises:
+        ValueError: A split without examples, a label that is no position in ``classes``, or not an owner an example.
     """
 
     train: Dataset
     test: Dataset
     classes: tuple[str, ...]
-    name: str
+    name: str = ""
+    owners: Tensor | None = None
+
+    def __post_init__(self) -> None:
+        for what, data in (("training", self.train), ("test", self.test)):
+            if not len(data):
+                raise ValueError(f"data set {self.name!r}: it must have {what} examples, got none")
+            low, high = int(data.labels.min()), int(data.labels.max())
+            if low < 0 or high >= len(self.classes):
+                raise ValueError(
+                    f"data set {self.name!r}: {what} labels must be in 0..{len(self.classes) - 1}, positions among "
+                    f"its classes, got {low if low < 0 else high}"
+                )
+
+        if self.owners is not None and (self.owners.dtype != torch.int64 or self.owners.shape != (len(self.train),)):
+            raise ValueError(
+                f"data set {self.name!r}: owners must be int64 of shape ({len(self.train)},), one a training example, "
+                f"got {self.owners.dtype} of shape {tuple(self.owners.shape)}"
+            )
 
     def to(self, device: torch.device) -> Split:
         """The same with what can be there (images) on a device; texts are padded batch by batch on the CPU."""
@@ -49,8 +71,9 @@ class Split:
                 f"evaluation.validation = {share:g} leaves {len(order) - held_out} of {len(order)} training examples, "
                 "wanted at least 2"
             )
-        test, train = (self.train.subset(part.sort().values) for part in (order[:held_out], order[held_out:]))
-        return replace(self, train=train, test=test)
+        out, kept = (part.sort().values for part in (order[:held_out], order[held_out:]))
+        owners = None if self.owners is None else self.owners[kept]
+        return replace(self, train=self.train.subset(kept), test=self.train.subset(out), owners=owners)
 
 
 def checked_images(

@@ -1,8 +1,7 @@
-"""The models that ship with the package: plain ``nn.Module`` classes that know nothing of methods."""
+"""The models that ship with the package, plain ``nn.Module`` classes that know nothing of methods; and a user's own."""
 
 from __future__ import annotations
 
-import difflib
 import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -16,7 +15,9 @@ from fedfibos.models.lenet import LeNet
 from fedfibos.models.mlp import MLP
 from fedfibos.models.resnet import resnet8, resnet18
 from fedfibos.models.text import TextClassifier, text_classifier, tokenised
+from fedfibos.own import find
 from fedfibos.types import Dataset
+from fedfibos.validation import check_name
 
 MODELS: Mapping[str, Callable[..., nn.Module]] = {
     "mlp": MLP,
@@ -39,7 +40,8 @@ def build(
     """Build a model with reproducible initial values (PyTorch's default initialisation).
 
     Args:
-        name: A key of :data:`MODELS`.
+        name: A key of :data:`MODELS`, or a user's own function, ``module:function``, called like ours: with
+            ``num_classes``, ``input_shape``, ``norm`` where one is given, and its options, all by name.
         num_classes: Number of outputs.
         input_shape: Shape of one example, ``(channels, height, width)``; the MLP takes any shape.
         norm: Normalisation layer, ``group``, ``batch`` or (MLP and CNN) ``none``; None is the model's
@@ -48,33 +50,44 @@ def build(
         **options: The model's own options, such as ``hidden`` of the MLP.
 
     Raises:
-        ValueError: Unknown model or option, or a value that the model can't use.
+        ValueError: Unknown model or option, a value that the model can't use, or no module.
 
     Example:
         >>> build("mlp", num_classes=3, input_shape=(4,), hidden=(5,))(torch.zeros(2, 4)).shape
         torch.Size([2, 3])
     """
-    if name not in MODELS:
-        raise ValueError(f"unknown model {name!r}{_nearest(name, MODELS)}")
-    builder = MODELS[name]
-    known = [option for option in inspect.signature(builder).parameters if option not in _COMMON]
+    builder = find("model.name", name, MODELS)
+    known = options_of(name)
     for option in options:
-        if option not in known:
-            raise ValueError(f"unknown option {option!r} of model {name!r}{_nearest(option, known)}")
+        check_name(f"an option of {name}", option, known)
     if num_classes < 1:
         raise ValueError(f"num_classes must be at least 1, got {num_classes} for model {name!r}")
     if norm is not None:
         options["norm"] = norm
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)
-        return builder(num_classes=num_classes, input_shape=input_shape, **options)
+        module = builder(num_classes=num_classes, input_shape=input_shape, **options)
+    if not isinstance(module, nn.Module):
+        raise ValueError(f"model.name = {name!r}: it must give an nn.Module, got {type(module).__name__}")
+    return module
+
+
+def parameters_of(name: str) -> Mapping[str, inspect.Parameter]:
+    """Every parameter of the function behind a model's name."""
+    parameters = inspect.signature(find("model.name", name, MODELS), eval_str=True).parameters
+    return {key: value for key, value in parameters.items() if value.kind not in _VARIADIC}
+
+
+def options_of(name: str) -> Mapping[str, inspect.Parameter]:
+    """The options of a model besides its shape and normalisation."""
+    return {option: value for option, value in parameters_of(name).items() if option not in _COMMON}
 
 
 def encode(name: str, data: Dataset, options: Mapping[str, Any]) -> Dataset:
     """A data set as that model reads it: texts become token ids, everything else stays.
 
     Args:
-        name: A key of :data:`MODELS`.
+        name: The model's name.
         data: The examples.
         options: The model's own options, all of them.
 
@@ -82,7 +95,7 @@ def encode(name: str, data: Dataset, options: Mapping[str, Any]) -> Dataset:
         ValueError: A model of images on texts, or the other way round.
     """
     if (name == "text") != isinstance(data, TextData):
-        takes, has = ("texts", "images") if name == "text" else ("images", "texts")
+        takes, has = ("texts", "tensors") if name == "text" else ("tensors", "texts")
         raise ValueError(f"model {name!r} takes {takes}, the data set has {has}")
     return tokenised(data, options["checkpoint"], options["max_length"]) if isinstance(data, TextData) else data
 
@@ -93,9 +106,4 @@ def units(module: nn.Module) -> dict[str, int]:
 
 
 _COMMON = ("num_classes", "input_shape", "norm")
-
-
-def _nearest(name: str, known: Mapping[str, object] | list[str]) -> str:
-    """What to write instead of an unknown name."""
-    close = difflib.get_close_matches(name, known, n=1)
-    return f"; did you mean {close[0]!r}?" if close else f"; it must be one of {', '.join(known) or '(none)'}"
+_VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)

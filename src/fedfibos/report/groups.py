@@ -160,8 +160,8 @@ def partition_label(partition: Partition) -> str:
     """How the data are dealt, in words."""
     if partition.scheme == "pathological":
         return f"{partition.classes_per_client} classes a client"
-    if partition.scheme == "iid":
-        return "IID"
+    if partition.scheme in ("iid", "natural"):
+        return {"iid": "IID", "natural": "by owner"}[partition.scheme]
     by_class = " by class" if partition.scheme == "dirichlet-by-class" else ""
     return f"Dirichlet {partition.alpha:g}{by_class}"
 
@@ -203,6 +203,7 @@ def used_partition(partition: Partition) -> Partition:
     """With the fields that its scheme ignores at their defaults: equal partitions compare equal."""
     used = {
         "iid": (),
+        "natural": (),
         "pathological": ("classes_per_client",),
         "dirichlet": ("alpha",),
         "dirichlet-by-class": ("alpha", "min_size", "max_attempts"),

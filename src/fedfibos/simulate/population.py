@@ -100,8 +100,9 @@ def populate(experiment: Experiment, split: Split, warn: Callable[[str], None]) 
         ValueError: The partition cannot be made (fewer examples than clients, more classes a client than there are).
     """
     federation, seed = experiment.federation, experiment.seed
-    parts = partition(split.train.labels, experiment.data.partition, federation.clients, stream(seed, "partition"))
-    test_parts = matching_test_split(split.train.labels, parts, split.test.labels, stream(seed, "test split"))
+    spec, labels = experiment.data.partition, split.train.labels
+    parts = partition(labels, spec, federation.clients, stream(seed, "partition"), split.owners)
+    test_parts = matching_test_split(labels, parts, split.test.labels, stream(seed, "test split"))
     for clients, what in (
         (
             [n for n, part in enumerate(parts) if len(part) < experiment.local.batch_size],

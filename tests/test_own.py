@@ -1,0 +1,192 @@
+"""A user's own model and data in an experiment: found, used, recorded, and what cannot be is one line."""
+
+import hashlib
+import json
+import re
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from fedfibos.cli import main
+from fedfibos.data import Split, TensorData, load
+from fedfibos.data.partition import Partition, partition
+from fedfibos.experiment import ExperimentError, load_experiment, to_toml
+from fedfibos.models import build
+from fedfibos.simulate import build_world
+
+EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
+
+MINE = """
+import torch
+from torch import nn
+from fedfibos.data import Split, TensorData
+
+NOT_A_FUNCTION = 3
+
+def net(num_classes, input_shape, hidden=6, activation=nn.ReLU):
+    return nn.Sequential(nn.Linear(input_shape[0], hidden), activation(), nn.Linear(hidden, num_classes))
+
+def needs(num_classes, input_shape, hidden):
+    return net(num_classes, input_shape, hidden)
+
+def points(folder):
+    generator = torch.Generator().manual_seed(0)
+    inputs, labels = torch.randn(60, 4, generator=generator), torch.arange(60) % 3
+    owners = torch.tensor([9, 5, 7]).repeat_interleave(torch.tensor([10, 20, 10]))
+    train, test = TensorData(inputs[:40], labels[:40]), TensorData(inputs[40:], labels[40:])
+    return Split(train, test, ("a", "b", "c"), owners=owners)
+
+def nothing(*arguments, **options):
+    return None
+
+def unfit(*, num_classes, input_shape):
+    return None
+"""
+
+EXPERIMENT = """
+data.name = "mine_of_the_test:points"
+model = { name = "mine_of_the_test:net", options = { hidden = 5 } }
+method.name = "fedfibos"
+federation = { clients = 4, cohort = 2, rounds = 2, capacities = { 1.0 = 0.5, 0.5 = 0.5 } }
+local = { steps = 2, batch_size = 5 }
+"""
+
+
+@pytest.fixture
+def mine(tmp_path, monkeypatch):
+    """A folder with a user's module and experiment, as the current one."""
+    (tmp_path / "mine_of_the_test.py").write_text(MINE)
+    (tmp_path / "mine.toml").write_text(EXPERIMENT)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])  # main() adds the current folder
+    yield tmp_path
+    sys.modules.pop("mine_of_the_test", None)
+
+
+def test_a_run_with_both_from_the_current_folder_is_a_run_like_any_other(mine, capsys):
+    assert main(["run", "mine.toml", "--out", "run", "--workers", "1"]) == 0
+    assert main(["run", "run", "--out", "again", "--workers", "2"]) == 0  # from its record, by two processes
+    finals = [json.loads((mine / name / "final.json").read_text()) for name in ("run", "again")]
+    assert finals[0]["params_sha256"] == finals[1]["params_sha256"]
+    digest = hashlib.sha256(MINE.encode()).hexdigest()
+    own = json.loads((mine / "run" / "environment.json").read_text())["own"]
+    assert own == {"mine_of_the_test:points": digest, "mine_of_the_test:net": digest}
+    assert main(["report", "run", "--out", "page.html"]) == 0
+    assert "mine_of_the_test:net" in (mine / "page.html").read_text()
+    assert main(["export", "run", "--capacity", "0.5", "--out", "half.safetensors"]) == 0
+    capsys.readouterr()
+
+
+def test_settings_are_written_out_as_far_as_toml_goes(mine, monkeypatch):
+    monkeypatch.syspath_prepend(mine)
+    experiment = load_experiment("mine.toml")
+    assert experiment.model.options == {"hidden": 5}
+    assert load_experiment("mine.toml", ["model.name=mine_of_the_test:net"]).model.options == {"hidden": 5}
+    (mine / "mine.toml").write_text(EXPERIMENT.replace(", options = { hidden = 5 }", ""))
+    text = to_toml(load_experiment("mine.toml"))
+    assert "hidden = 6" in text
+    assert "activation" not in text  # a class
+    assert "norm" not in text.partition("[model]")[2].partition("[federation]")[0]
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("model.name=mine_of_the_test:nets", "must be one of .*'net'.*, got 'nets'; did you mean 'net'"),
+        ("model.name=mine_of_the_tes:net", "no module 'mine_of_the_tes' in the current folder or among what is"),
+        ("model.name=mine_of_the_test:", "model.name must be a name of ours or 'module:function', got"),
+        ("model.name=mine_of_the_test:nothing", "must take num_classes and input_shape, it does not take num_classes"),
+        ("model.name=mine_of_the_test:needs", "options.hidden is missing"),
+        ("model.name=mine_of_the_test:NOT_A_FUNCTION", "must be one of .*got 'NOT_A_FUNCTION'"),
+        ("model.options.hiden=3", "unknown key 'model.options.hiden'; did you mean 'model.options.hidden'"),
+        ("model.norm=batch", "model.norm must be absent: mine_of_the_test:net has no such parameter, got 'batch'"),
+        ("data.name=mine_of_the_test:pints", "did you mean 'points'"),
+        ("model.name=3", "model.name must be one of .*, got 3"),
+    ],
+)
+def test_one_line_errors_of_settings(mine, monkeypatch, override, message):
+    monkeypatch.syspath_prepend(mine)
+    if "options" not in override:
+        (mine / "mine.toml").write_text(EXPERIMENT.replace(", options = { hidden = 5 }", ""))
+    with pytest.raises(ExperimentError, match=message) as error:
+        load_experiment("mine.toml", [override])
+    assert "\n" not in str(error.value)
+
+
+def test_a_module_whose_import_is_missing_says_which(mine, monkeypatch):
+    monkeypatch.syspath_prepend(mine)
+    (mine / "mine_of_the_test_too.py").write_text("import no_such_library")
+    with pytest.raises(ExperimentError, match="mine_of_the_test_too imports no_such_library, which is not installed"):
+        load_experiment("mine.toml", ["data.name=mine_of_the_test_too:points"])
+
+
+def test_what_the_functions_give_is_checked(mine, monkeypatch):
+    monkeypatch.syspath_prepend(mine)
+    with pytest.raises(ValueError, match=r"must give a fedfibos\.data.Split, got NoneType"):
+        load("mine_of_the_test:nothing")
+    with pytest.raises(
+        ValueError, match=re.escape("'mine_of_the_test:unfit': it must give an nn.Module, got NoneType")
+    ):
+        build("mine_of_the_test:unfit", 3, (4,))
+    assert load("mine_of_the_test:points").name == "mine_of_the_test:points"
+
+
+def test_initial_values_of_an_own_model_come_from_the_seed(mine, monkeypatch):
+    monkeypatch.syspath_prepend(mine)
+    first, again, other = (build("mine_of_the_test:net", 3, (4,), seed=seed)[0].weight for seed in (1, 1, 2))
+    assert torch.equal(first, again)
+    assert not torch.equal(first, other)
+
+
+def test_the_example_in_the_examples_folder(monkeypatch):
+    monkeypatch.syspath_prepend(EXAMPLES.parent)
+    world = build_world(load_experiment(EXAMPLES / "own_code.toml"), device="cpu", data_dir=None, warn=print)
+    assert isinstance(world.model.module, nn.Module)
+    assert world.split.classes == ("malignant", "benign")
+    assert world.model.layout.size == 2 * (30 * 32 + 32) + 32 * 2 + 2
+
+
+def tensors(labels):
+    return TensorData(torch.zeros(len(labels), 2), torch.tensor(labels, dtype=torch.int64))
+
+
+@pytest.mark.parametrize(
+    ("train", "test", "owners", "message"),
+    [
+        ([0, 2], [0], None, "data set 'x': training labels must be in 0..1, positions among its classes, got 2"),
+        ([0, 1], [-1], None, "data set 'x': test labels must be in 0..1, positions among its classes, got -1"),
+        ([0, 1], [], None, "data set 'x': it must have test examples, got none"),
+        (
+            [0, 1],
+            [0],
+            [1],
+            r"owners must be int64 of shape \(2,\), one a training example, got torch.int64 of shape \(1,\)",
+        ),
+    ],
+)
+def test_a_split_is_checked(train, test, owners, message):
+    with pytest.raises(ValueError, match=message):
+        Split(tensors(train), tensors(test), ("a", "b"), "x", None if owners is None else torch.tensor(owners))
+
+
+def test_the_natural_partition_gives_every_owner_its_examples():
+    owners = torch.tensor([7, 5, 7, 5, 5, 9])
+    parts = partition(torch.zeros(6).long(), Partition("natural"), 3, torch.Generator(), owners)
+    assert [part.tolist() for part in parts] == [[1, 3, 4], [0, 2], [5]]
+    with pytest.raises(ValueError, match=r"federation\.clients must be 3, the number of owners, got 4"):
+        partition(torch.zeros(6).long(), Partition("natural"), 4, torch.Generator(), owners)
+    with pytest.raises(ValueError, match=r"must not be 'natural' for a data set that does not say whose"):
+        partition(torch.zeros(6).long(), Partition("natural"), 3, torch.Generator())
+
+
+def test_owners_stay_with_their_examples_when_some_are_held_out(mine, capsys):
+    split = Split(tensors([0, 1, 0, 1, 0, 1]), tensors([0]), ("a", "b"), owners=torch.tensor([0, 1, 0, 1, 0, 1]))
+    less = split.validation(1 / 3, torch.Generator().manual_seed(0))
+    assert torch.equal(less.owners, less.train.labels)  # odd examples are owner 1's and of class 1
+    natural = ["run", "mine.toml", "data.partition.scheme=natural", "--out", "run"]
+    assert main([*natural, "federation.clients=3"]) == 0
+    assert main([*natural[:-1], "other"]) == 1
+    assert "federation.clients must be 3, the number of owners, got 4" in capsys.readouterr().err
