@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from fedfibos.data.partition import Partition
 from fedfibos.experiment import Experiment, ExperimentError, load_experiment, to_toml
 from fedfibos.local import LocalTraining
 from fedfibos.methods import FedAvg, FedFIbOS
@@ -109,6 +110,25 @@ def test_another_method_preset_or_model_leaves_the_old_settings_behind(minimal):
     assert load_experiment(minimal, ["method.preset=algorithm1"]).build_method().sharing == "client"
     assert load_experiment(minimal, ["method.ema_rate=0.5"]).build_method() == FedFIbOS(sharing="blend", ema_rate=0.5)
     assert "hidden" not in load_experiment(minimal, ["model.name=cnn"]).model.options
+
+
+def test_another_partition_scheme_leaves_the_settings_of_the_old_one_behind(minimal):
+    minimal.write_text(MINIMAL + '[data.partition]\nscheme = "pathological"\nclasses_per_client = 3\nmin_size = 5\n')
+    assert load_experiment(minimal).data.partition == Partition("pathological", classes_per_client=3, min_size=5)
+    assert load_experiment(minimal, ["data.partition.alpha=1.0"]).data.partition.classes_per_client == 3
+    assert load_experiment(minimal, ["data.partition.scheme=iid"]).data.partition == Partition("iid")
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_the_order_of_a_command_line_is_of_no_account(minimal, order):
+    """What is typed beside another method, preset or scheme belongs to it."""
+    overrides = ["method.ema_rate=0.5", "method.preset=algorithm1", "data.partition.min_size=5",
+                 "data.partition.scheme=dirichlet-by-class", "seed=4"]  # fmt: skip
+    experiment = load_experiment(minimal, overrides[::order])
+    assert experiment.build_method().ema_rate == 0.5
+    assert experiment.build_method().sharing == "client"
+    assert experiment.data.partition == Partition("dirichlet-by-class", min_size=5)
+    assert load_experiment(minimal, ["seed=1", "seed=2"]).seed == 2  # of one key typed twice, the last
 
 
 @pytest.mark.parametrize(

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import re
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -81,6 +82,8 @@ SECTIONS: Mapping[str, type[Any]] = {
 
 
 COMMAND_LINE = "command line"
+Kept = Callable[[str, Mapping[str, Any], Mapping[str, Any]], Mapping[str, Any]]
+"""(table's name, its earlier settings, later ones) -> those of the earlier that still hold."""
 
 
 @dataclass(frozen=True)
@@ -100,7 +103,7 @@ def load_experiment(path: Path | str, overrides: Sequence[str | Layer] = ()) -> 
     """Read an experiment file and apply overrides.
 
     A file may name another with ``base = "relative.toml"`` and then holds only what differs. Naming another
-    method, preset or model than the base leaves the base's settings of that section behind, and
+    method, preset, model or partition scheme than the base leaves the base's settings of it behind, and
     ``local.steps`` replaces the base's ``epochs`` (and the other way round).
 
     Args:
@@ -117,7 +120,7 @@ def load_experiment(path: Path | str, overrides: Sequence[str | Layer] = ()) -> 
         raise ExperimentError(
             f"{path} is the run directory of a Flower app, wanted one of the simulator (fedfibos export --app reads it)"
         )
-    layers += [_override(item) if isinstance(item, str) else item for item in overrides]
+    layers += _together(overrides)
     merged: dict[str, Any] = {}
     for layer in layers:
         merged = _merge(merged, layer.values)
@@ -164,8 +167,20 @@ def _files(path: Path, derived: tuple[Path, ...]) -> list[Layer]:
     return [*_files(path.parent / base, (*derived, path.resolve())), Layer(str(path), values)]
 
 
-def _override(text: str) -> Layer:
-    """``section.key=value`` as a layer."""
+def _together(overrides: Sequence[str | Layer]) -> Iterator[Layer]:
+    """Overrides as layers; those of one command line are one, so that their order is of no account."""
+    for typed, items in itertools.groupby(overrides, lambda item: isinstance(item, str)):
+        if not typed:
+            yield from cast(Iterator[Layer], items)
+            continue
+        values: dict[str, Any] = {}
+        for text in cast(Iterator[str], items):
+            values = _merge(values, _override(text), kept=lambda section, old, new: old)
+        yield Layer(COMMAND_LINE, values)
+
+
+def _override(text: str) -> dict[str, Any]:
+    """``section.key=value`` as nested tables."""
     key, equals, literal = text.partition("=")
     pieces = key.strip().split(".")
     if not equals or not all(pieces):
@@ -173,7 +188,7 @@ def _override(text: str) -> Layer:
     value: Any = _literal(literal.strip())
     for piece in reversed(pieces):
         value = {piece: value}
-    return Layer(COMMAND_LINE, value)
+    return cast(dict[str, Any], value)
 
 
 def _literal(text: str) -> Any:
@@ -185,7 +200,26 @@ def _literal(text: str) -> Any:
     return parsed["value"] if len(parsed) == 1 else text
 
 
-def _merge(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
+NESTED = ("partition", "options")
+"""Tables within a section that are merged key by key; others (capacities) are replaced as a whole."""
+
+CHOSEN_BY = {"method": "name", "model": "name", "partition": "scheme"}
+"""Table -> the key that says what its other keys are about."""
+
+
+def _kept(section: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
+    """What of a section's earlier settings still holds beside later ones."""
+    chooses = CHOSEN_BY.get(section, "")
+    if new.get(chooses, old.get(chooses)) != old.get(chooses):
+        return {}
+    if section == "method" and new.get("preset", old.get("preset")) != old.get("preset"):
+        return {key: value for key, value in old.items() if key == "name"}
+    replaced = {"steps": "epochs", "epochs": "steps"} if section == "local" else {}
+    dropped = {replaced[key] for key in new if key in replaced}
+    return {key: value for key, value in old.items() if key not in dropped}
+
+
+def _merge(old: Mapping[str, Any], new: Mapping[str, Any], kept: Kept = _kept) -> dict[str, Any]:
     """Settings of a later layer over those of the earlier ones."""
     merged = dict(old)
     for section, content in new.items():
@@ -193,27 +227,12 @@ def _merge(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
         if not (isinstance(before, dict) and isinstance(content, dict)):
             merged[section] = content
             continue
-        kept = _kept(section, before, content)
-        merged[section] = {**kept, **content}
+        still = kept(section, before, content)
+        merged[section] = {**still, **content}
         for nested in NESTED:
-            if isinstance(kept.get(nested), dict) and isinstance(content.get(nested), dict):
-                merged[section][nested] = {**kept[nested], **content[nested]}
+            if isinstance(still.get(nested), dict) and isinstance(content.get(nested), dict):
+                merged[section][nested] = {**kept(nested, still[nested], content[nested]), **content[nested]}
     return merged
-
-
-NESTED = ("partition", "options")
-"""Tables within a section that are merged key by key; others (capacities) are replaced as a whole."""
-
-
-def _kept(section: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
-    """What of a section's earlier settings still holds beside later ones."""
-    if section in ("method", "model") and new.get("name", old.get("name")) != old.get("name"):
-        return {}
-    if section == "method" and new.get("preset", old.get("preset")) != old.get("preset"):
-        return {key: value for key, value in old.items() if key == "name"}
-    replaced = {"steps": "epochs", "epochs": "steps"} if section == "local" else {}
-    dropped = {replaced[key] for key in new if key in replaced}
-    return {key: value for key, value in old.items() if key not in dropped}
 
 
 def _check_keys(values: Mapping[str, Any], merged: Mapping[str, Any]) -> None:

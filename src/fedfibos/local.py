@@ -57,8 +57,8 @@ class LocalTraining:
     """How a client trains in one round.
 
     Attributes:
-        steps: Number of optimiser steps K, each on a full batch; exactly one of steps and epochs is set.
-        epochs: Passes over the client's data; the last batch may be smaller.
+        steps: Number of optimiser steps K, each on a full batch; steps or epochs is set, not both.
+        epochs: Passes over the client's data; the last batch may be smaller. 1 where neither is set.
         batch_size: Examples a step; a client with fewer uses all it has.
         optimizer: ``sgd`` or ``adamw``; its state starts afresh every round.
         lr: Learning rate (at round 0, before the schedule).

@@ -115,4 +115,6 @@ def shown(value: object) -> str:
     """A value as it is written in TOML, nearly: what was got, in a message."""
     if isinstance(value, bool):
         return str(value).lower()
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(shown, value))}]"
     return f"{value:g}" if isinstance(value, float) and math.isfinite(value) else repr(value)

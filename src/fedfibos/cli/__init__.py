@@ -1,4 +1,4 @@
-"""The command line: ``fedfibos run``, ``sweep``, ``report``, ``audit``, ``diagnose``, ``methods``, ``data``, ``demo``.
+"""The command line: ``fedfibos run``, ``sweep``, ``report``, ``audit``, ``diagnose``, ``settings`` and the others.
 
 Exit codes: 0 done; 1 the run failed; 2 wrong usage or a wrong experiment; 130 interrupted. Errors are one line on
 standard error. What needs torch is imported by the command that needs it, so ``--help`` answers at once.
@@ -291,6 +291,21 @@ def methods(
     except ValueError as error:
         return _fail(str(error), WRONG_USAGE)
     show_methods(costs, console)
+    return 0
+
+
+@app.command()
+def settings(
+    word: Annotated[str, typer.Argument(help="Part of a key or of a section: lr, data, fedfibos ...")] = "",
+) -> int:
+    """Explain what an experiment file may hold: keys, defaults, values."""
+    from fedfibos.cli.settings import show_settings
+    from fedfibos.experiment import ExperimentError
+
+    try:
+        show_settings(word, Console())
+    except ExperimentError as error:
+        return _fail(str(error), WRONG_USAGE)
     return 0
 
 

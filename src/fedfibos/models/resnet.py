@@ -88,7 +88,15 @@ def resnet8(
     norm: str = "group",
     group_size: int = GROUP_SIZE,
 ) -> ResNet:
-    """ResNet-8: three stages of one basic block; about 78,000 parameters."""
+    """ResNet-8: three stages of one basic block; about 78,000 parameters.
+
+    Args:
+        num_classes: Number of outputs.
+        input_shape: ``(channels, height, width)``.
+        channels: Channels of each stage.
+        norm: ``group`` or ``batch``; see :func:`fedfibos.models.norm.norm2d`.
+        group_size: Channels in a group of GroupNorm.
+    """
     return ResNet(num_classes, input_shape, channels, (1, 1, 1), norm, group_size)
 
 
@@ -99,5 +107,13 @@ def resnet18(
     norm: str = "group",
     group_size: int = GROUP_SIZE,
 ) -> ResNet:
-    """ResNet-18 for small images: four stages of two basic blocks; 11,173,962 parameters with 10 classes."""
+    """ResNet-18 for small images: four stages of two basic blocks; 11,173,962 parameters with 10 classes.
+
+    Args:
+        num_classes: Number of outputs.
+        input_shape: ``(channels, height, width)``.
+        channels: Channels of each stage.
+        norm: ``group`` or ``batch``; see :func:`fedfibos.models.norm.norm2d`.
+        group_size: Channels in a group of GroupNorm.
+    """
     return ResNet(num_classes, input_shape, channels, (2, 2, 2, 2), norm, group_size)

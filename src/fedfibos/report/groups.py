@@ -14,6 +14,7 @@ from typing import Any
 from fedfibos.capacities import TABLES
 from fedfibos.data.partition import Partition
 from fedfibos.experiment import Experiment, to_toml
+from fedfibos.idle import without_idle
 from fedfibos.local import LocalTraining
 from fedfibos.methods import METHODS, PRESETS
 from fedfibos.record import RecordError
@@ -199,21 +200,9 @@ def method_label(experiment: Experiment) -> str:
     return ", ".join([name if method.preset is None else f"{name} “{method.preset}”", *changed])
 
 
-def used_partition(partition: Partition) -> Partition:
-    """With the fields that its scheme ignores at their defaults: equal partitions compare equal."""
-    used = {
-        "iid": (),
-        "natural": (),
-        "pathological": ("classes_per_client",),
-        "dirichlet": ("alpha",),
-        "dirichlet-by-class": ("alpha", "min_size", "max_attempts"),
-    }[partition.scheme]
-    return Partition(partition.scheme, **{name: getattr(partition, name) for name in used})
-
-
 def _group(experiment: Experiment) -> Experiment:
     """Everything that runs of one group have in common."""
-    data = replace(experiment.data, partition=used_partition(experiment.data.partition))
+    data = replace(experiment.data, partition=without_idle(experiment.data.partition))
     return replace(experiment, seed=0, data=data, run=Run())
 
 

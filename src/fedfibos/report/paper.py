@@ -9,6 +9,7 @@ from typing import Any
 
 from fedfibos.capacities import TABLES
 from fedfibos.data.partition import Partition
+from fedfibos.idle import without_idle
 from fedfibos.methods import METHODS
 from fedfibos.report.groups import (
     DATA_NAMES,
@@ -17,7 +18,6 @@ from fedfibos.report.groups import (
     Problem,
     Sorted,
     partition_label,
-    used_partition,
 )
 from fedfibos.report.table import Table, row
 from fedfibos.report.tables import ACCURACIES, percent
@@ -80,13 +80,13 @@ def _comparison(content: Sorted, table: Mapping[str, Any]) -> tuple[Table, bool]
 
 def matching(content: Sorted, cell: Mapping[str, Any], capacities: str, method: str) -> list[tuple[Problem, Group]]:
     """Our groups of one cell and method: same data, same split, same fleet, at any scale."""
-    partition = used_partition(Partition(**cell["partition"]))
+    partition = without_idle(Partition(**cell["partition"]))
     return [
         (problem, group)
         for problem in content.problems
         for group in problem.groups
         if problem.experiment.data.name == cell["data"]
-        and used_partition(problem.experiment.data.partition) == partition
+        and without_idle(problem.experiment.data.partition) == partition
         and dict(problem.experiment.federation.capacities) == dict(TABLES[capacities])
         and group.experiment.method.name == method
     ]

@@ -17,6 +17,7 @@ import torch
 from fedfibos.data import Split, load
 from fedfibos.evaluate import dead_layers, evaluate
 from fedfibos.experiment import Experiment
+from fedfibos.idle import idle
 from fedfibos.local import one_thread
 from fedfibos.methods import FedBRB, FedFIbOS, FedRolex, HeteroFL
 from fedfibos.model import Model, keeps_statistics, model_of
@@ -58,6 +59,8 @@ def build_world(experiment: Experiment, *, device: str, data_dir: Path | None, w
         ValueError, FileNotFoundError: The data are not there or not what they should be; the experiment asks for
             something that cannot be; one line each.
     """
+    for line in idle(experiment):
+        warn(line)
     split = load(experiment.data.name, data_dir)
     if experiment.evaluation.validation:
         split = split.validation(experiment.evaluation.validation, stream(experiment.seed, "validation"))

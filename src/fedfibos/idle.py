@@ -1,0 +1,72 @@
+"""Settings that change nothing because of others: said aloud, lest two runs seem to differ."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+from fedfibos.data.partition import Partition
+from fedfibos.experiment import Experiment
+from fedfibos.local import LocalTraining
+from fedfibos.sections import MethodChoice
+from fedfibos.validation import listed, shown
+
+RULES: tuple[tuple[tuple[str, ...], str, tuple[str, ...]], ...] = (
+    (("data.partition.alpha",), "data.partition.scheme", ("dirichlet", "dirichlet-by-class")),
+    (("data.partition.classes_per_client",), "data.partition.scheme", ("pathological",)),
+    (("data.partition.min_size", "data.partition.max_attempts"), "data.partition.scheme", ("dirichlet-by-class",)),
+    (("local.momentum",), "local.optimizer", ("sgd",)),
+    (("local.betas",), "local.optimizer", ("adamw",)),
+    (("local.milestones", "local.decay"), "local.schedule", ("milestones",)),
+    (("method.blend", "method.blend_of"), "method.sharing", ("blend",)),
+    (("method.ema_rate", "method.prior", "method.fisher_from"), "method.criterion", ("fisher", "ssp")),
+)
+"""Keys, the key that decides whether they matter, and the values with which they do."""
+
+
+def idle(experiment: Experiment) -> list[str]:
+    """One line for every setting that was changed from its default and has no effect."""
+    values, defaults = _chosen(experiment), _defaults(experiment)
+    return [
+        f"{key} = {shown(values[key])} has no effect without {decides} = {listed(used)}"
+        for keys, decides, used in RULES
+        for key in keys
+        if values.get(key) != defaults.get(key) and values.get(decides) not in used
+    ]
+
+
+def without_idle(partition: Partition) -> Partition:
+    """A partition with the fields that its scheme does not use at their defaults: equal ones compare equal."""
+    unused = [
+        key.rpartition(".")[2]
+        for keys, decides, used in RULES
+        for key in keys
+        if decides == "data.partition.scheme" and partition.scheme not in used
+    ]
+    default = Partition()
+    return dataclasses.replace(partition, **{name: getattr(default, name) for name in unused})
+
+
+def _chosen(experiment: Experiment) -> dict[str, Any]:
+    return _dotted(
+        {
+            "data.partition": dataclasses.asdict(experiment.data.partition),
+            "local": dataclasses.asdict(experiment.local),
+            "method": experiment.method.settings,
+        }
+    )
+
+
+def _defaults(experiment: Experiment) -> dict[str, Any]:
+    return _dotted(
+        {
+            "data.partition": dataclasses.asdict(Partition()),
+            "local": dataclasses.asdict(LocalTraining()),
+            "method": MethodChoice(experiment.method.name, experiment.method.preset).settings,
+        }
+    )
+
+
+def _dotted(sections: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    return {f"{section}.{key}": value for section, values in sections.items() for key, value in values.items()}
