@@ -25,8 +25,8 @@ def images(n: int = 4) -> TensorData:
 def test_hand_count_of_a_linear_model():
     """4 -> 8 -> 2 with biases: 32 + 16 multiplications; 58 parameters.
 
-    Training memory on a batch of 3: weights and gradients 2·4·58 bytes; kept for the backward pass: the input
-    (3·4 floats), the activation (3·8, its own ReLU's result), and the loss's log-probabilities (3·2), labels
+    Training memory on a batch of 3: values, their start and gradients 3·4·58 bytes; kept for the backward pass: the
+    input (3·4 floats), the activation (3·8, its own ReLU's result), and the loss's log-probabilities (3·2), labels
     (3 int64) and total weight (1 float).
     """
     model = model_of(nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2)), example=torch.zeros(2, 4))
@@ -34,7 +34,11 @@ def test_hand_count_of_a_linear_model():
     result = cost(METHODS["fedavg"](), model, 1.0, data, 3)
     assert result.macs == 48
     assert result.parameters == 58
-    assert result.memory == 2 * 4 * 58 + 4 * (12 + 24 + 6) + 8 * 3 + 4
+    activations = 4 * (12 + 24 + 6) + 8 * 3 + 4
+    assert result.memory == 3 * 4 * 58 + activations
+    momentum, adamw = LocalTraining(momentum=0.9), LocalTraining(optimizer="adamw")
+    assert cost(METHODS["fedavg"](), model, 1.0, data, 3, momentum).memory == 4 * 4 * 58 + activations
+    assert cost(METHODS["fedavg"](), model, 1.0, data, 3, adamw).memory == 5 * 4 * 58 + activations
     assert (result.bytes_down, result.bytes_up) == (4 * 58, 4 * 58)
 
 
@@ -80,9 +84,18 @@ def test_macs_and_memory_agree_with_the_profiler(capacity, norm):
     for event in sorted(events, key=lambda e: e.start_ns()):
         total += event.nbytes()
         peak = max(peak, total)
-    ours = training_memory(model, params, submodel, data, torch.arange(4)) - 4 * space.values.numel()
+    ours = training_memory(model, params, submodel, data, torch.arange(4), LocalTraining()) - 8 * space.values.numel()
     assert flops / 2 / 4 == pytest.approx(forward_macs(model, params, submodel, data), rel=0.02)
     assert peak == pytest.approx(ours, rel=0.25)
+
+
+def test_bfloat16_halves_what_most_layers_keep():
+    model = model_of(build("resnet8", 10, SHAPE, norm="group"))
+    exact, half = (
+        cost(METHODS["fedavg"](), model, 1.0, images(), 4, LocalTraining(precision=precision)).memory
+        for precision in ("float32", "bfloat16")
+    )
+    assert half < 0.9 * exact
 
 
 def test_masks_save_bytes_and_slices_save_everything():

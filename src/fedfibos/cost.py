@@ -20,6 +20,8 @@ from fedfibos.traffic import download_bytes, upload_bytes
 from fedfibos.types import Client, Dataset, Method, forward
 
 FLOAT_BYTES = 4
+COPIES = 3
+"""Of every parameter in training: its value, the one it started from, its gradient."""
 
 
 @dataclass(frozen=True)
@@ -33,8 +35,7 @@ class Cost:
         parameters: Parameters that the submodel holds, normalisation included.
         share: Share of the d maskable parameters that it holds: the realised capacity.
         macs: Multiply-accumulate operations of the forward pass of one example (torch's FLOP counter, halved).
-        memory: Bytes at the peak of a training step on a batch of ``batch_size``: weights, gradients, and what the
-            forward pass keeps for the backward pass. The optimiser's state and temporary buffers are not in it.
+        memory: Bytes at the peak of a training step on a batch of ``batch_size``, see :func:`training_memory`.
         bytes_down: Bytes to the client in a round.
         bytes_up: Bytes from the client in a round.
     """
@@ -79,7 +80,7 @@ def cost(
         submodel.num_held,
         held_maskable(submodel, layout.size, layout.num_maskable) / layout.num_maskable,
         forward_macs(model, params, submodel, data),
-        training_memory(model, params, submodel, data, indices),
+        training_memory(model, params, submodel, data, indices, one_step),
         download_bytes(submodel, layout),
         upload_bytes(method.train(model, params, submodel, client), layout),
     )
@@ -115,8 +116,22 @@ def _recurrent_flops(
     return 2 * inputs[0] * inputs[1] * (math.prod(from_input) + math.prod(from_hidden))
 
 
-def training_memory(model: Model, params: Params, submodel: Submodel, data: Dataset, indices: Tensor) -> int:
-    """Bytes of weights, gradients, and the tensors that the forward pass keeps for the backward pass."""
+def training_memory(
+    model: Model, params: Params, submodel: Submodel, data: Dataset, indices: Tensor, local: LocalTraining
+) -> int:
+    """Bytes of parameters, gradients, optimiser and the activations kept for the backward pass, in a training step.
+
+    Parameters count twice, as they are and as they were at the start. Buffers within an operation are not in it, nor
+    what a method adds (a mask, FedFIbOS's sum of squares: a number a parameter each).
+
+    Args:
+        model: Architecture and layout.
+        params: The global parameters.
+        submodel: What the client holds.
+        data: Examples of the kind that clients train on.
+        indices: Positions of a batch.
+        local: Optimiser and precision.
+    """
     space = model.workspace(submodel)
     module = space.load(submodel.gather(params.flat))
     module.train()
@@ -131,6 +146,8 @@ def training_memory(model: Model, params: Params, submodel: Submodel, data: Data
         return tensor
 
     with saved_tensors_hooks(note, lambda tensor: tensor):
-        loss = torch.nn.functional.cross_entropy(forward(module, inputs), data.labels[indices].to(model.device))
+        with local.autocast(model.device):
+            scores = forward(module, inputs)
+        loss = torch.nn.functional.cross_entropy(scores.float(), data.labels[indices].to(model.device))
     assert loss.requires_grad
-    return 2 * FLOAT_BYTES * space.values.numel() + sum(kept.values())
+    return FLOAT_BYTES * (COPIES + local.num_moments) * space.values.numel() + sum(kept.values())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Literal
@@ -113,6 +113,15 @@ class LocalTraining:
         if self.schedule == "milestones":
             return replace(self, lr=self.lr * self.decay ** sum(t >= m for m in self.milestones))
         return self
+
+    @property
+    def num_moments(self) -> int:
+        """Numbers that the optimiser keeps of every parameter."""
+        return 2 if self.optimizer == "adamw" else int(self.momentum > 0)
+
+    def autocast(self, device: torch.device) -> AbstractContextManager[object]:
+        """The precision of a forward pass."""
+        return torch.autocast(device.type, torch.bfloat16) if self.precision == "bfloat16" else nullcontext()
 
     def num_steps(self, num_examples: int, drop_single: bool = False) -> int:
         """Optimiser steps that a client with that many examples makes."""
@@ -223,7 +232,7 @@ def local_training(
         if local.optimizer == "adamw"
         else _sgd(local, work.layout.views(trained))
     )
-    autocast = torch.autocast(model.device.type, torch.bfloat16) if local.precision == "bfloat16" else nullcontext()
+    autocast = local.autocast(model.device)
     present = data.labels.unique().to(model.device) if local.absent_labels == "mask" else None
     loss_of = partial(cross_entropy_loss, present=present)
     total_loss = torch.zeros((), dtype=torch.float64, device=model.device)

@@ -10,20 +10,16 @@ import time
 from dataclasses import replace
 
 import torch
-from torch import Tensor
 
 from fedfibos.axes import prefix_slice
+from fedfibos.cost import training_memory
 from fedfibos.flower.task import Task
 from fedfibos.local import local_training
-from fedfibos.params import Params
 from fedfibos.payload import WireError
 from fedfibos.submodel import Submodel, full
 from fedfibos.types import Client, Dataset
 
 CAPACITIES = (1.0, 0.5, 0.25, 0.125, 0.0625)
-BYTES_PER_VALUE = 4
-COPIES = 4
-"""Start, trained values, gradients and update."""
 
 
 def affordable(task: Task, data: Dataset, *, memory_limit: float | None, seconds_per_step: float | None) -> float:
@@ -53,17 +49,9 @@ def affordable(task: Task, data: Dataset, *, memory_limit: float | None, seconds
 
 
 def step_bytes(task: Task, submodel: Submodel, data: Dataset) -> int:
-    """Bytes of parameters, gradients, optimiser and the activations kept for the backward pass, of one step."""
-    kept: dict[int, int] = {}
-
-    def note(tensor: Tensor) -> Tensor:
-        kept[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
-        return tensor
-
-    with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
-        _step(task, submodel, data, 1)
-    moments = 2 if task.local.optimizer == "adamw" else int(task.local.momentum > 0)
-    return sum(kept.values()) + BYTES_PER_VALUE * submodel.num_held * (COPIES + moments)
+    """Bytes of one training step, as of :func:`fedfibos.cost.training_memory`."""
+    batch = torch.arange(min(task.local.batch_size, len(data)))
+    return training_memory(task.model, task.model.initial_params(), submodel, data, batch, task.local)
 
 
 def step_seconds(task: Task, submodel: Submodel, data: Dataset, steps: int = 3) -> float:
@@ -77,5 +65,4 @@ def step_seconds(task: Task, submodel: Submodel, data: Dataset, steps: int = 3) 
 def _step(task: Task, submodel: Submodel, data: Dataset, steps: int) -> None:
     local = replace(task.local, steps=steps, epochs=None)
     client = Client(0, 1.0, 0, task.seed, local, data)
-    params = Params(task.model.layout, task.model.initial_params().flat)
-    local_training(task.model, params, submodel, client)
+    local_training(task.model, task.model.initial_params(), submodel, client)
