@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 import socket
 
 import pytest
@@ -26,9 +27,14 @@ from fedfibos.types import Client
 NODES = [{"client-id": n, "capacity": capacity} for n, capacity in enumerate((1.0, 0.25, 0.0625))]
 
 
-def test_the_app_runs_as_it_is_written(tmp_path):
+def test_the_app_runs_as_it_is_written(tmp_path, caplog):
     final = run_template(tmp_path / "run", NODES, **{"federation.rounds": 2, "federation.evaluate_every": 2})
     lines = lines_of(tmp_path / "run")
+    told = [record.getMessage() for record in caplog.records if "round" in record.getMessage()]
+    assert any(re.match(r"round 1 of 2: loss \d\.\d+, 3 of 3 clients", text) for text in told)
+    assert any(
+        re.match(r"round 2 of 2: loss \d\.\d+, global \d+\.\d % \(submodels \d+\.\d %\), 3", text) for text in told
+    )
     assert [line["participants"] for line in lines] == [[0, 1, 2]] * 2
     assert set(lines[1]["evaluation"]["global"]["submodels"]) == {"1.0", "0.25", "0.0625", "mean"}
     assert final["rounds"] == 2
@@ -128,6 +134,22 @@ def test_the_submodel_of_a_run_is_exported(tmp_path, capsys):
     written = load_file(out)
     for name, tensor in zip(task.model.layout.names, task.model.layout.views(held), strict=True):
         assert torch.equal(written[name], tensor)
+
+
+def test_a_model_with_batch_normalisation_is_exported_with_statistics_of_the_apps_calibration_set(tmp_path, capsys):
+    run_template(tmp_path / "run", NODES, **{"federation.rounds": 1, "method.name": "heterofl"})
+    template = (TEMPLATE / "fleet.py").read_text()
+    normalised = template.replace("seed=0)", 'norm="batch", seed=0)')
+    assert normalised != template
+    (tmp_path / "without.py").write_text(normalised)
+    (tmp_path / "with.py").write_text(normalised + '\n\ndef calibration(config):\n    return load("digits").train\n')
+    out = tmp_path / "small.safetensors"
+    command = ["export", str(tmp_path / "run"), "--capacity", "0.25", "--out", str(out), "--app"]
+    assert main([*command, str(tmp_path / "without.py")]) == 1
+    assert "must have calibration(config), as its model has batch normalisation" in capsys.readouterr().err
+    assert main([*command, str(tmp_path / "with.py")]) == 0
+    statistics = load_file(out)["features.1.running_mean"]
+    assert statistics.abs().max() > 0.01  # not the initial zeros
 
 
 def test_an_app_without_a_task_or_client_held_scores_cannot_be_exported(tmp_path, capsys):

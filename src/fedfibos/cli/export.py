@@ -49,7 +49,8 @@ def export_run(
 def export_app(run: Path, app: Path, capacity: float, client: int | None, out: Path, console: Console) -> None:
     """The same from the server's run directory of a Flower app, whose file has the model (``fedfibos flower new``).
 
-    Outputs are compared on the app's test examples, or on its example batch where it has none.
+    Outputs are compared on the app's test examples, or on its example batch where it has none. Statistics of batch
+    normalisation are recomputed on what its function ``calibration`` gives, as the server app is given it.
     """
     check_capacity(capacity)
     settings = _settings(run)
@@ -68,9 +69,12 @@ def export_app(run: Path, app: Path, capacity: float, client: int | None, out: P
     examples = _some(_call(app, lambda: fleet.test(config))) if hasattr(fleet, "test") else task.model.example
     if examples is None:
         raise ValueError(f"{app} must have test examples or an example batch to compare outputs on, got neither")
+    calibration = _call(app, lambda: fleet.calibration(config)) if hasattr(fleet, "calibration") else None
+    if calibration is None and keeps_statistics(task.model.module):
+        raise ValueError(f"{app} must have calibration(config), as its model has batch normalisation; it has none")
     chosen = Client(client or 0, capacity, checkpoint.round, task.seed, task.local)
     about = {"method": settings["method"]["name"], "model": type(task.model.module).__name__}
-    _export(task.model, task.method, checkpoint, chosen, client, out, examples, None, about, console)
+    _export(task.model, task.method, checkpoint, chosen, client, out, examples, calibration, about, console)
 
 
 def _export(

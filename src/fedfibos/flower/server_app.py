@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -18,6 +18,7 @@ from fedfibos.flower.strategy import LOG, Round, SubmodelStrategy, arrays_of, cl
 from fedfibos.flower.task import Settings, Task
 from fedfibos.model import keeps_statistics
 from fedfibos.params import Params
+from fedfibos.progress import percent
 from fedfibos.record import RunDirectory, summarise
 from fedfibos.simulate.checkpoint import Checkpoint, CheckpointStore
 from fedfibos.submodel import full
@@ -146,10 +147,11 @@ class _Server:
         self.started = time.perf_counter()
         self.directory.append_round(record)
         LOG.info(
-            "round %d of %d: loss %.4f, %d of %d clients, %d bytes down, %d up",
+            "round %d of %d: loss %.4f, %s%d of %d clients, %d bytes down, %d up",
             done.number,
             federation.rounds,
             report.loss,
+            _accuracies(record),
             len(report.participants) - len(report.rejected),
             len(report.participants),
             report.bytes_down,
@@ -158,6 +160,14 @@ class _Server:
         if last or done.number % federation.checkpoint_every == 0:
             self.store.save(self.now)
             self.written = done.number
+
+
+def _accuracies(record: Mapping[str, Any]) -> str:
+    """``global 93.1 % (submodels 90.2 %), ``, where the round was evaluated."""
+    if "evaluation" not in record:
+        return ""
+    found = record["evaluation"]["global"]
+    return f"global {percent(found['full'])} (submodels {percent(found['submodels']['mean'])}), "
 
 
 def on_test_set(task: Task, test: Dataset, calibration: Dataset | None = None) -> Evaluate:

@@ -147,6 +147,8 @@ def _curves(
         for group, (colour, dash) in zip(problem.groups, _looks(problem.groups), strict=True):
             _draw(axes, line_of(group, read), f"{group.label} (n = {len(group.records)})", colour, dash, 100)
         axes.set_ylim(bottom=0)
+        if x == "rounds":
+            axes.xaxis.get_major_locator().set_params(integer=True)
         canvas.legend(loc="outside lower center", ncols=1 if _long(problem) else 2, frameon=False)
         return _drawn(canvas, slug, title)
 
