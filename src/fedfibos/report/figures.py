@@ -12,6 +12,7 @@ from typing import Any
 import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
+from matplotlib.ticker import MaxNLocator
 
 from fedfibos.report.groups import Group, Problem
 from fedfibos.report.paper import reported
@@ -148,7 +149,7 @@ def _curves(
             _draw(axes, line_of(group, read), f"{group.label} (n = {len(group.records)})", colour, dash, 100)
         axes.set_ylim(bottom=0)
         if x == "rounds":
-            axes.xaxis.get_major_locator().set_params(integer=True)
+            axes.xaxis.set_major_locator(MaxNLocator("auto", steps=[1, 2, 5, 10], integer=True))
         canvas.legend(loc="outside lower center", ncols=1 if _long(problem) else 2, frameon=False)
         return _drawn(canvas, slug, title)
 
