@@ -13,14 +13,15 @@ from torch import Tensor
 from workloads import CAPACITIES, LR, Workload, bare_round, stopwatch
 
 from fedfibos.data.images import TensorData
-from fedfibos.local import LocalTraining
+from fedfibos.method import Method
 from fedfibos.methods.fedavg import FedAvg
 from fedfibos.methods.fedfibos import FedFIbOS
 from fedfibos.model import model_of
 from fedfibos.round import federated_round
 from fedfibos.simulate.setting import Setting
 from fedfibos.simulate.workers import InProcess, WorkerPool
-from fedfibos.types import Client, Method
+from fedfibos.training import LocalTraining
+from fedfibos.types import Client
 
 METHODS: dict[str, Method] = {"fedavg": FedAvg(), "fedfibos": FedFIbOS()}
 

@@ -39,7 +39,6 @@ from fedfibos.cost import forward_macs
 from fedfibos.data.images import ImageData
 from fedfibos.environment import describe
 from fedfibos.experiment import load_experiment
-from fedfibos.local import LocalTraining
 from fedfibos.methods import METHODS
 from fedfibos.model import model_of
 from fedfibos.models import build
@@ -51,6 +50,7 @@ from fedfibos.simulate.setting import Setting
 from fedfibos.simulate.workers import InProcess
 from fedfibos.submodel import full
 from fedfibos.sweep import SweepProgress, load_study, run_study
+from fedfibos.training import LocalTraining
 from fedfibos.types import Client
 
 EXPERIMENTS = Path(__file__).parent.parent / "experiments"

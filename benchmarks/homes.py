@@ -16,11 +16,11 @@ import numpy as np
 import torch
 from workloads import CAPACITIES, stopwatch
 
-from fedfibos.local import LocalTraining
 from fedfibos.methods.fedfibos import FedFIbOS
 from fedfibos.model import Model
 from fedfibos.params import Layout, Params
 from fedfibos.scores import Bytes, FileRows
+from fedfibos.training import LocalTraining
 from fedfibos.types import Client, MemoryRows, Upload
 
 SIZE = 124_600_000

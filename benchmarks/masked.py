@@ -23,14 +23,15 @@ from torch.utils.data import DataLoader, TensorDataset
 from workloads import CAPACITIES, LR, WORKLOADS, stopwatch
 
 from fedfibos.data.images import TensorData
-from fedfibos.local import LocalTraining
+from fedfibos.method import Method
 from fedfibos.methods.fedfibos import FedFIbOS
 from fedfibos.methods.fiarse import FIARSE, PRESETS
 from fedfibos.model import model_of
 from fedfibos.round import federated_round
 from fedfibos.simulate.setting import Setting
 from fedfibos.simulate.workers import InProcess
-from fedfibos.types import Client, Method
+from fedfibos.training import LocalTraining
+from fedfibos.types import Client
 
 REPOSITORY, COMMIT = "https://github.com/HarliWu/FIARSE", "281519c6fb9ac4846fb0098fb6db4ff41849271b"
 WORKLOAD = replace(WORKLOADS["resnet18"], clients=5, options={"norm": "batch"})

@@ -11,12 +11,12 @@ from workloads import LR, WORKLOADS
 
 from fedfibos.capacities import UNIFORM, Capacities
 from fedfibos.data.images import TensorData
-from fedfibos.local import LocalTraining
 from fedfibos.methods.fedfibos import FedFIbOS
 from fedfibos.model import model_of
 from fedfibos.round import federated_round, sample
 from fedfibos.simulate.setting import Setting
 from fedfibos.simulate.workers import InProcess
+from fedfibos.training import LocalTraining
 from fedfibos.types import Client
 
 COHORT = 1000

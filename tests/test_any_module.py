@@ -13,7 +13,7 @@ from fedfibos.cost import forward_macs
 from fedfibos.data.images import TensorData
 from fedfibos.evaluate import Scoring, accuracy, correct, evaluate
 from fedfibos.export import export_submodel, submodel_module
-from fedfibos.local import LocalTraining, local_training
+from fedfibos.local import local_training
 from fedfibos.methods import FIARSE, FedFIbOS, FedRolex
 from fedfibos.model import model_of
 from fedfibos.params import layout_of
@@ -21,6 +21,7 @@ from fedfibos.slices import _has_cut_outputs
 from fedfibos.submodel import Mask, budget, full
 from fedfibos.theory import coefficient_of_variation
 from fedfibos.traffic import upload_bytes
+from fedfibos.training import LocalTraining
 from fedfibos.types import Client
 
 CLASSES = 3

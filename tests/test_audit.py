@@ -9,9 +9,9 @@ from torch import nn
 from fedfibos.audit import audit
 from fedfibos.cli import FAILED, main
 from fedfibos.data import TensorData
-from fedfibos.local import LocalTraining
 from fedfibos.methods import FedAvg, FedFIbOS
 from fedfibos.model import model_of
+from fedfibos.training import LocalTraining
 from fedfibos.types import Client, stream
 
 EXPERIMENT = """

@@ -9,12 +9,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from fedfibos.axes import Axes, Part, axes_table, prefix_slice, resized, width_for_budget
+from fedfibos.axes import Axes, Part, axes_table, width_for_budget
 from fedfibos.check_axes import check_axes
 from fedfibos.derive import derive_axes
 from fedfibos.model import model_of
 from fedfibos.models import build
 from fedfibos.params import layout_of, params_of
+from fedfibos.resize import resized
+from fedfibos.slices import prefix_slice
 from fedfibos.submodel import Slice
 from zoo import NUM_CLASSES, VOCABULARY, ZOO, Logits, LSTMClassifier, images, lstm_axes, tokens, zoo
 

@@ -11,9 +11,10 @@ import pytest
 import torch
 
 from fedfibos.data.images import TensorData
-from fedfibos.local import LocalTraining, local_training
+from fedfibos.local import local_training
 from fedfibos.model import model_of
 from fedfibos.submodel import full
+from fedfibos.training import LocalTraining
 from fedfibos.types import Client
 
 ROOT = Path(__file__).parent.parent

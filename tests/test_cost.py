@@ -9,10 +9,10 @@ from torch.profiler import ProfilerActivity, profile
 
 from fedfibos.cost import cost, forward_macs, training_memory
 from fedfibos.data.images import TensorData
-from fedfibos.local import LocalTraining
 from fedfibos.methods import METHODS
 from fedfibos.model import model_of
 from fedfibos.models import build
+from fedfibos.training import LocalTraining
 from fedfibos.types import Client
 
 SHAPE = (3, 16, 16)

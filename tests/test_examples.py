@@ -11,10 +11,11 @@ import torch
 from torch import nn
 
 from fedfibos.data.images import TensorData
-from fedfibos.local import LocalTraining, batch_indices
+from fedfibos.local import batch_indices
 from fedfibos.methods import FedFIbOS
 from fedfibos.model import model_of
 from fedfibos.round import federated_round, run_in_turn
+from fedfibos.training import LocalTraining
 from fedfibos.types import Client
 
 ROOT = Path(__file__).resolve().parent.parent

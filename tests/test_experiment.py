@@ -8,9 +8,9 @@ import pytest
 
 from fedfibos.data.partition import Partition
 from fedfibos.experiment import Experiment, ExperimentError, load_experiment, to_toml
-from fedfibos.local import LocalTraining
 from fedfibos.methods import FedAvg, FedFIbOS
 from fedfibos.sections import Data, Federation, MethodChoice, ModelChoice
+from fedfibos.training import LocalTraining
 
 MINIMAL = """
 [model]

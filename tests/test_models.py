@@ -6,11 +6,12 @@ import pytest
 import torch
 
 from fedfibos.data.images import TensorData
-from fedfibos.local import LocalTraining, local_training
+from fedfibos.local import local_training
 from fedfibos.model import model_of
 from fedfibos.models import MODELS, build
 from fedfibos.params import layout_of, params_of
 from fedfibos.submodel import full
+from fedfibos.training import LocalTraining
 from fedfibos.types import Client
 from fedfibos.validation import listed
 

@@ -7,10 +7,11 @@ import torch
 from torch import nn
 
 from fedfibos.data.images import TensorData
-from fedfibos.local import LocalTraining, local_training, seeded
+from fedfibos.local import local_training, seeded
 from fedfibos.model import model_of
 from fedfibos.models import build
 from fedfibos.submodel import Mask, full
+from fedfibos.training import LocalTraining
 from fedfibos.types import Client
 
 SETTINGS = [

@@ -9,11 +9,12 @@ import torch
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from fedfibos.data.images import ImageData, TensorData
-from fedfibos.local import LocalTraining, batch_indices, feed
+from fedfibos.local import batch_indices, feed
 from fedfibos.methods import METHODS
 from fedfibos.model import model_of
 from fedfibos.models import build
 from fedfibos.replay import Replayed
+from fedfibos.training import LocalTraining
 from fedfibos.types import Client, stream
 
 INPUT, CLASSES = (1, 8, 8), 4

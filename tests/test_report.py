@@ -13,7 +13,6 @@ from fedfibos.cli import FAILED, main
 from fedfibos.cli.methods import summary
 from fedfibos.data.partition import Partition
 from fedfibos.experiment import Experiment, to_toml
-from fedfibos.local import LocalTraining
 from fedfibos.methods import METHODS
 from fedfibos.record import RecordError, summarise
 from fedfibos.report import build_report, figures, html, write_report
@@ -23,6 +22,7 @@ from fedfibos.report.records import find_runs, read_record
 from fedfibos.report.table import Cell, Table, latex, markdown, row
 from fedfibos.report.tables import bytes_to_accuracy
 from fedfibos.sections import Data, Evaluation, Federation, MethodChoice, ModelChoice
+from fedfibos.training import LocalTraining
 
 FEW = Partition("pathological", classes_per_client=2)
 EXPERIMENT = Experiment(

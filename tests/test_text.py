@@ -10,14 +10,14 @@ import pytest
 import torch
 from pyarrow import parquet
 
-from fedfibos.axes import prefix_slice
 from fedfibos.data import TextData, TokenData, ag_news, load
 from fedfibos.experiment import load_experiment
-from fedfibos.local import LocalTraining
 from fedfibos.methods import METHODS
 from fedfibos.model import model_of
 from fedfibos.models import build, encode, units
 from fedfibos.simulate import simulate
+from fedfibos.slices import prefix_slice
+from fedfibos.training import LocalTraining
 from fedfibos.types import Client
 
 WORDS = ("stocks", "goal", "election", "chip", "rose", "won", "fell", "new")

@@ -15,14 +15,14 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from fedfibos.axes import prefix_slice
 from fedfibos.bitmap import pack_bits, pack_mask, unpack_bits, unpack_mask
-from fedfibos.local import LocalTraining
 from fedfibos.model import Model, model_of
 from fedfibos.models import build
 from fedfibos.params import Params
 from fedfibos.payload import Reader
+from fedfibos.slices import prefix_slice
 from fedfibos.submodel import Mask, budget, full, mask_from_scores
+from fedfibos.training import LocalTraining
 from fedfibos.types import Client, Upload
 from fedfibos.wire import (
     TOKEN_SIZE,

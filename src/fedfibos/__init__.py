@@ -15,18 +15,18 @@ if TYPE_CHECKING:
     from fedfibos.evaluate import accuracy as accuracy
     from fedfibos.experiment import Experiment as Experiment
     from fedfibos.experiment import load_experiment as load_experiment
-    from fedfibos.local import LocalTraining as LocalTraining
     from fedfibos.methods import METHODS as METHODS
     from fedfibos.model import model_of as model_of
     from fedfibos.round import federated_round as federated_round
     from fedfibos.round import run_in_turn as run_in_turn
     from fedfibos.round import sample as sample
+    from fedfibos.training import LocalTraining as LocalTraining
     from fedfibos.types import Client as Client
 
 _HOMES = {
     "Client": "fedfibos.types",
     "Experiment": "fedfibos.experiment",
-    "LocalTraining": "fedfibos.local",
+    "LocalTraining": "fedfibos.training",
     "METHODS": "fedfibos.methods",
     "Partition": "fedfibos.data.partition",
     "accuracy": "fedfibos.evaluate",

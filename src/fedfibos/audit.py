@@ -17,11 +17,13 @@ from rich.table import Table
 from torch import Tensor, nn
 
 from fedfibos.evaluate import Scoring, correct
+from fedfibos.inputs import forward
+from fedfibos.method import Method
 from fedfibos.model import Model, has_batch_norm
 from fedfibos.params import Params
 from fedfibos.progress import percent
 from fedfibos.submodel import Submodel
-from fedfibos.types import Client, Dataset, Method, State, forward
+from fedfibos.types import Client, Dataset, State
 
 WAYS = ("client_ordered", "shuffled", "recalibrated")
 

@@ -16,20 +16,13 @@ import bisect
 import difflib
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor, nn
 
 from fedfibos.params import Layout
-from fedfibos.resize import resized
 from fedfibos.submodel import Slice, budget, check_capacity
-
-if TYPE_CHECKING:
-    from fedfibos.model import Model
-
-__all__ = ["Axes", "Dimension", "Part", "axes_table", "prefix_slice", "resized", "width_for_budget"]
 
 
 @dataclass(frozen=True)
@@ -253,21 +246,6 @@ def width_for_budget(axes: Axes, layout: Layout, capacity: float) -> float:
             f"capacity {capacity:g} allows {allowed} parameters, the narrowest slice of the model has {count(steps[0])}"
         )
     return steps[fitting - 1]
-
-
-def prefix_slice(model: Model, capacity: float) -> Slice:
-    """The first channels of every axis, as many as the parameter budget allows (:func:`width_for_budget`).
-
-    Args:
-        model: A model whose axes are known or can be derived.
-        capacity: γ in (0, 1], share of the maskable parameters.
-
-    Raises:
-        ValueError: The model has no axes, or the capacity is too small.
-    """
-    widths = model.axes.widths(width_for_budget(model.axes, model.layout, capacity))
-    kept = model.axes.slice(model.layout, {axis: torch.arange(width) for axis, width in widths.items()})
-    return replace(kept, index=kept.index.to(model.device))
 
 
 def nearest(name: str, known: Mapping[str, object]) -> str:

@@ -12,12 +12,14 @@ from torch.autograd.graph import saved_tensors_hooks
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from fedfibos.local import LocalTraining
+from fedfibos.inputs import forward
+from fedfibos.method import Method
 from fedfibos.model import Model
 from fedfibos.params import Params
 from fedfibos.submodel import Submodel, holding
 from fedfibos.traffic import download_bytes, upload_bytes
-from fedfibos.types import Client, Dataset, Method, forward
+from fedfibos.training import LocalTraining
+from fedfibos.types import Client, Dataset
 
 FLOAT_BYTES = 4
 COPIES = 3

@@ -16,10 +16,10 @@ from rich.table import Table
 
 from fedfibos.data.partition import Partition
 from fedfibos.experiment import Experiment
-from fedfibos.local import LocalTraining
 from fedfibos.progress import RunProgress, percent, progress_on
 from fedfibos.sections import Data, Evaluation, Federation, MethodChoice, ModelChoice
 from fedfibos.simulate import simulate
+from fedfibos.training import LocalTraining
 
 SMALLEST = 0.0625
 

@@ -23,6 +23,7 @@ from torch import Tensor
 
 from fedfibos.evaluate import Scored
 from fedfibos.local import cross_entropy_loss
+from fedfibos.method import Method
 from fedfibos.model import Model, has_batch_norm
 from fedfibos.params import Params
 from fedfibos.submodel import Mask, Submodel, budget, top_k
@@ -38,7 +39,7 @@ from fedfibos.theory import (
     order_agreement,
     surrogate,
 )
-from fedfibos.types import Client, Dataset, Method, State
+from fedfibos.types import Client, Dataset, State
 
 LEGEND = (
     "ε: the surrogate, squares of the weights left out times their squared Fisher. e: squared difference of the "

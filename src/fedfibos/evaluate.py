@@ -20,11 +20,13 @@ from typing import Any, Protocol, runtime_checkable
 import torch
 from torch import Tensor, nn
 
+from fedfibos.inputs import Inputs, forward
+from fedfibos.method import Method
 from fedfibos.model import Model, keeps_statistics
 from fedfibos.params import Layout, Params
 from fedfibos.submodel import Mask, Submodel, kept_shares, mask_from_scores
 from fedfibos.theory import coefficient_of_variation, jaccard
-from fedfibos.types import Client, Dataset, Inputs, Method, State, forward
+from fedfibos.types import Client, Dataset, State
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from pydantic.dataclasses import dataclass
 
 from fedfibos.capacities import Capacities
 from fedfibos.data.partition import Partition
-from fedfibos.local import LocalTraining
+from fedfibos.method import Method
 from fedfibos.methods import METHODS
 from fedfibos.models import options_of
 from fedfibos.sections import (
@@ -29,7 +29,7 @@ from fedfibos.sections import (
     Seed,
     field_names,
 )
-from fedfibos.types import Method
+from fedfibos.training import LocalTraining
 from fedfibos.validation import ExperimentError, check_name, checked, did_you_mean, listed
 
 __all__ = ["Experiment", "ExperimentError", "Layer", "load_experiment", "to_toml"]

@@ -22,10 +22,11 @@ from safetensors.torch import load_model, save_model
 from torch import Tensor, nn
 
 from fedfibos.evaluate import recalibrate
+from fedfibos.inputs import Inputs, forward
 from fedfibos.model import Model, keeps_statistics
 from fedfibos.params import Params
 from fedfibos.submodel import Slice, Submodel
-from fedfibos.types import Dataset, Inputs, forward
+from fedfibos.types import Dataset
 
 TOLERANCE = 1e-4
 """Largest difference of an output, relative to the largest output, at which a file counts as the submodel."""

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 from torch.func import functional_call, grad, vmap
 
+from fedfibos.inputs import Inputs
 from fedfibos.local import LocalTrainingError, Step
 from fedfibos.model import Model, has_batch_norm
-from fedfibos.types import Inputs
 
 
 class FisherObserver:

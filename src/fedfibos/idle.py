@@ -8,8 +8,8 @@ from typing import Any
 
 from fedfibos.data.partition import Partition
 from fedfibos.experiment import Experiment
-from fedfibos.local import LocalTraining
 from fedfibos.sections import MethodChoice
+from fedfibos.training import LocalTraining
 from fedfibos.validation import listed, shown
 
 RULES: tuple[tuple[tuple[str, ...], str, tuple[str, ...]], ...] = (

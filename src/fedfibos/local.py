@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
-from typing import Literal
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from fedfibos.choices import check_choices
+from fedfibos.inputs import Inputs, forward
 from fedfibos.model import Model
+from fedfibos.optimisers import optimiser
 from fedfibos.params import Params
 from fedfibos.replay import Replayed, can_record
 from fedfibos.submodel import Mask, Submodel
-from fedfibos.types import Client, Dataset, Inputs, Upload, forward
+from fedfibos.training import LocalTraining
+from fedfibos.types import Client, Dataset, Upload
 
 
 @dataclass(frozen=True)
@@ -50,85 +50,6 @@ multiplied by the second. Both have the local vector's shape."""
 
 class LocalTrainingError(ValueError):
     """A client cannot train; the round rejects it, names it and goes on."""
-
-
-@dataclass(frozen=True)
-class LocalTraining:
-    """How a client trains in one round.
-
-    Attributes:
-        steps: Number of optimiser steps K, each on a full batch; steps or epochs is set, not both.
-        epochs: Passes over the client's data; the last batch may be smaller. 1 where neither is set.
-        batch_size: Examples a step; a client with fewer uses all it has.
-        optimizer: ``sgd`` or ``adamw``; its state starts afresh every round.
-        lr: Learning rate (at round 0, before the schedule).
-        momentum: SGD's momentum.
-        weight_decay: SGD's L2 penalty, AdamW's decoupled decay.
-        betas: AdamW's moment rates.
-        clip_norm: Largest L2 norm of a step's gradient; 0 for no clipping.
-        schedule: Of the learning rate over rounds: ``constant``, ``cosine`` (to 0 at the last round) or
-            ``milestones`` (times ``decay`` at each).
-        milestones: Rounds at which ``milestones`` decays.
-        decay: Factor of ``milestones``.
-        absent_labels: ``keep``, or ``mask``: the scores of classes that the client has no example of are
-            set to 0 before the loss (HeteroFL's masked cross-entropy).
-        precision: ``float32``, or ``bfloat16`` autocast with float32 weights, sums and optimiser.
-    """
-
-    steps: int | None = None
-    epochs: int | None = None
-    batch_size: int = 20
-    optimizer: Literal["sgd", "adamw"] = "sgd"
-    lr: float = 0.05
-    momentum: float = 0.0
-    weight_decay: float = 0.0
-    betas: tuple[float, float] = (0.9, 0.999)
-    clip_norm: float = 0.0
-    schedule: Literal["constant", "cosine", "milestones"] = "constant"
-    milestones: tuple[int, ...] = ()
-    decay: float = 0.1
-    absent_labels: Literal["keep", "mask"] = "keep"
-    precision: Literal["float32", "bfloat16"] = "float32"
-
-    def __post_init__(self) -> None:
-        """Check every field."""
-        check_choices(self)
-        if self.steps is None and self.epochs is None:
-            object.__setattr__(self, "epochs", 1)
-        elif self.steps is not None and self.epochs is not None:
-            raise ValueError(f"set steps or epochs, not both, got steps={self.steps} and epochs={self.epochs}")
-        for name in ("steps", "epochs", "batch_size"):
-            if (value := getattr(self, name)) is not None and value < 1:
-                raise ValueError(f"{name} must be at least 1, got {value}")
-        if not (math.isfinite(self.lr) and self.lr > 0):
-            raise ValueError(f"lr must be a positive number, got {self.lr}")
-        for name in ("momentum", "weight_decay", "clip_norm"):
-            if not (math.isfinite(getattr(self, name)) and getattr(self, name) >= 0):
-                raise ValueError(f"{name} must be 0 or a positive number, got {getattr(self, name)}")
-
-    def at_round(self, t: int, rounds: int) -> LocalTraining:
-        """The settings of round t of ``rounds``: the learning rate after the schedule."""
-        if self.schedule == "cosine":
-            return replace(self, lr=max(self.lr * 0.5 * (1 + math.cos(math.pi * t / rounds)), 1e-12))
-        if self.schedule == "milestones":
-            return replace(self, lr=self.lr * self.decay ** sum(t >= m for m in self.milestones))
-        return self
-
-    @property
-    def num_moments(self) -> int:
-        """Numbers that the optimiser keeps of every parameter."""
-        return 2 if self.optimizer == "adamw" else int(self.momentum > 0)
-
-    def autocast(self, device: torch.device) -> AbstractContextManager[object]:
-        """The precision of a forward pass."""
-        return torch.autocast(device.type, torch.bfloat16) if self.precision == "bfloat16" else nullcontext()
-
-    def num_steps(self, num_examples: int, drop_single: bool = False) -> int:
-        """Optimiser steps that a client with that many examples makes."""
-        if self.steps is not None:
-            return self.steps
-        full, rest = divmod(num_examples, self.batch_size)
-        return (self.epochs or 0) * (full + (rest > (1 if drop_single else 0)))
 
 
 def batch_indices(
@@ -227,11 +148,7 @@ def local_training(
     module.train()
     trained = work.values if constrain is None else start.clone()
     masks = work.layout.views(submodel.indicator) if isinstance(submodel, Mask) and submodel.held is not None else None
-    move = (
-        _adamw(local, work.layout.views(trained))
-        if local.optimizer == "adamw"
-        else _sgd(local, work.layout.views(trained))
-    )
+    move = optimiser(local, work.layout.views(trained))
     autocast = local.autocast(model.device)
     present = data.labels.unique().to(model.device) if local.absent_labels == "mask" else None
     loss_of = partial(cross_entropy_loss, present=present)
@@ -309,67 +226,6 @@ def _of_their_own(parameters: Sequence[Tensor], gradients: Sequence[Tensor | Non
 
 def _expanded(tensor: Tensor) -> bool:
     return any(stride == 0 and size > 1 for stride, size in zip(tensor.stride(), tensor.shape, strict=True))
-
-
-Move = Callable[[list[Tensor], list[Tensor] | None], None]
-"""One optimiser step in place, given the gradients and, tensor by tensor, 1 on held coordinates and 0 elsewhere.
-
-Held coordinates only: a zero gradient at a zero value leaves a coordinate at zero under either optimiser.
-"""
-
-
-def _sgd(local: LocalTraining, values: list[Tensor]) -> Move:
-    """torch.optim.SGD's rule, without bookkeeping that costs as much as a step of a small model."""
-    momenta: list[Tensor] = []
-
-    def move(gradients: list[Tensor], masks: list[Tensor] | None) -> None:
-        if not (local.clip_norm or local.weight_decay or local.momentum):
-            if masks is None:
-                torch._foreach_add_(values, gradients, alpha=-local.lr)
-            else:
-                torch._foreach_addcmul_(values, gradients, masks, value=-local.lr)
-            return
-        _mask_and_clip(gradients, masks, local.clip_norm)
-        if local.weight_decay:
-            torch._foreach_add_(gradients, values, alpha=local.weight_decay)
-        if local.momentum:
-            if momenta:
-                torch._foreach_mul_(momenta, local.momentum)
-                torch._foreach_add_(momenta, gradients)
-            else:
-                momenta.extend(gradients)
-        torch._foreach_add_(values, momenta or gradients, alpha=-local.lr)
-
-    return move
-
-
-def _adamw(local: LocalTraining, values: list[Tensor]) -> Move:
-    """torch.optim.AdamW, its state fresh."""
-    parameters = [nn.Parameter(value) for value in values]
-    optimizer = torch.optim.AdamW(
-        parameters,
-        local.lr,
-        betas=local.betas,
-        weight_decay=local.weight_decay,
-        fused=True,
-        capturable=values[0].is_cuda,
-    )
-
-    def move(gradients: list[Tensor], masks: list[Tensor] | None) -> None:
-        _mask_and_clip(gradients, masks, local.clip_norm)
-        for parameter, gradient in zip(parameters, gradients, strict=True):
-            parameter.grad = gradient.contiguous()  # the fused step reads memory, whatever its strides mean
-        optimizer.step()
-
-    return move
-
-
-def _mask_and_clip(gradients: list[Tensor], masks: list[Tensor] | None, clip_norm: float) -> None:
-    if masks is not None:
-        torch._foreach_mul_(gradients, masks)
-    if clip_norm:
-        factor = clip_norm / (nn.utils.get_total_norm(gradients) + 1e-6)
-        torch._foreach_mul_(gradients, factor.clamp(max=1.0))
 
 
 def cross_entropy_loss(scores: Tensor, labels: Tensor, *, present: Tensor | None) -> Tensor:

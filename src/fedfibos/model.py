@@ -13,11 +13,11 @@ from torch import Tensor, nn
 
 from fedfibos.axes import Axes
 from fedfibos.derive import derive_axes
+from fedfibos.inputs import Inputs
 from fedfibos.params import Layout, Params, layout_of, params_of
 from fedfibos.replay import recorder
 from fedfibos.resize import resized
 from fedfibos.submodel import Mask, Submodel
-from fedfibos.types import Inputs
 
 
 class Workspace:

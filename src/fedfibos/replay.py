@@ -12,7 +12,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from fedfibos.types import Inputs
+from fedfibos.inputs import Inputs
 
 Run = Callable[[Inputs, Tensor], None]
 """One step in place: (inputs, labels). What it changes must be tensors; Python runs it only until it is recorded."""

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from torch import Tensor, nn
 
-if TYPE_CHECKING:
-    from fedfibos.axes import Axes
+from fedfibos.axes import Axes
 
 
 def resized(module: nn.Module, axes: Axes, widths: Mapping[str, int]) -> nn.Module:

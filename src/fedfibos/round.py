@@ -9,11 +9,12 @@ import torch
 
 from fedfibos.aggregate import Sums
 from fedfibos.local import LocalTrainingError
+from fedfibos.method import Method
 from fedfibos.model import Model
 from fedfibos.params import Params
 from fedfibos.submodel import Submodel
 from fedfibos.traffic import download_bytes, upload_bytes
-from fedfibos.types import Client, Method, State, Upload, stream
+from fedfibos.types import Client, State, Upload, stream
 
 Job = tuple[Client, Submodel]
 RunClients = Callable[[Method, Model, Params, Iterable[Job]], Iterator[tuple[Client, Upload | str]]]

@@ -17,11 +17,12 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from fedfibos.fisher import FisherObserver
+from fedfibos.inputs import forward
 from fedfibos.local import Step
 from fedfibos.model import Model
 from fedfibos.params import Params
 from fedfibos.submodel import Mask, full, top_k
-from fedfibos.types import Dataset, forward
+from fedfibos.types import Dataset
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 """(scores, labels) -> mean loss of a batch."""

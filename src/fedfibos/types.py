@@ -1,31 +1,18 @@
-"""The values a federated round passes around, and the contract that a method satisfies."""
+"""The values that a federated round passes around."""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import Literal, Protocol
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from fedfibos.params import Params
+from fedfibos.inputs import Inputs
 from fedfibos.submodel import Submodel
-
-if TYPE_CHECKING:
-    from fedfibos.aggregate import Sums
-    from fedfibos.local import LocalTraining
-    from fedfibos.model import Model
-
-Inputs = Tensor | dict[str, Tensor]
-"""A batch as a model's forward takes it: a tensor, or named tensors that are passed as keyword arguments."""
-
-
-def forward(module: nn.Module, inputs: Inputs) -> Tensor:
-    """The module's class scores (logits) of a batch, shape ``(batch, classes)``."""
-    scores: Tensor = module(inputs) if isinstance(inputs, Tensor) else module(**inputs)
-    return scores
+from fedfibos.training import LocalTraining
 
 
 def stream(seed: int, *purpose: object) -> torch.Generator:
@@ -173,33 +160,3 @@ class State:
     def with_row(self, client: int, row: Tensor) -> State:
         """The state with that client's row replaced."""
         return replace(self, rows=self.rows.put(client, row))
-
-
-class Method(Protocol):
-    """A federated method: five verbs, the lines of the paper's Algorithm 1.
-
-    A method is a frozen dataclass whose fields are its hyperparameters. It inherits nothing.
-    The verbs are pure: they return new values and change none of their arguments.
-    """
-
-    @property
-    def personal(self) -> bool:
-        """True when two clients of equal capacity may hold different submodels in a round."""
-
-    def init(self, params: Params) -> State:
-        """The server starts (Algorithm 1, line 2)."""
-
-    def extract(self, model: Model, state: State, params: Params, client: Client) -> Submodel:
-        """The submodel of this client this round (line 6)."""
-
-    def train(self, model: Model, params: Params, submodel: Submodel, client: Client) -> Upload:
-        """Local training (lines 10 to 18)."""
-
-    def update(self, state: State, client: Client, upload: Upload) -> State:
-        """What the server keeps of one participant (lines 21 to 23)."""
-
-    def aggregate(self, state: State, params: Params, sums: Sums) -> tuple[State, Params]:
-        """The server step from the cohort's sums (line 20)."""
-
-
-Methods = Mapping[str, type[Any]]

@@ -12,14 +12,15 @@ from torch import nn
 
 from fedfibos.aggregate import Sums
 from fedfibos.data.images import TensorData
-from fedfibos.local import LocalTraining
+from fedfibos.method import Method
 from fedfibos.methods import METHODS, FedBRB
 from fedfibos.model import Model, model_of
 from fedfibos.models import build
 from fedfibos.params import Params
 from fedfibos.round import federated_round, run_in_turn
 from fedfibos.submodel import Mask, budget
-from fedfibos.types import Client, Method, State, Upload
+from fedfibos.training import LocalTraining
+from fedfibos.types import Client, State, Upload
 
 CAPACITIES = (1.0, 0.5, 0.25)
 INPUT, CLASSES = (1, 8, 8), 4

@@ -5,11 +5,12 @@ from __future__ import annotations
 import pytest
 import torch
 
-from fedfibos.local import LocalTraining
+from fedfibos.inputs import Inputs
 from fedfibos.methods import METHODS
 from fedfibos.model import model_of
 from fedfibos.round import federated_round, run_in_turn
-from fedfibos.types import Client, Inputs
+from fedfibos.training import LocalTraining
+from fedfibos.types import Client
 from zoo import ZOO, zoo
 
 

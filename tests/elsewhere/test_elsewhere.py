@@ -24,13 +24,13 @@ from fedfibos.cli.diagnose import diagnose_run
 from fedfibos.cost import cost
 from fedfibos.data.images import TensorData
 from fedfibos.experiment import load_experiment
-from fedfibos.local import LocalTraining
 from fedfibos.methods import METHODS
 from fedfibos.model import model_of
 from fedfibos.models import build
 from fedfibos.reopen import reopen
 from fedfibos.select import top_k, top_k_many
 from fedfibos.simulate import simulate
+from fedfibos.training import LocalTraining
 
 pytestmark = pytest.mark.slow
 

@@ -28,7 +28,6 @@ from torch import nn
 
 from fedfibos.blocks import aligned, block_channels, broadcast_blocks, by_role, num_blocks, positional
 from fedfibos.data.images import TensorData
-from fedfibos.local import LocalTraining
 from fedfibos.methods.fedbrb import FedBRB
 from fedfibos.model import Model, model_of
 from fedfibos.models import build
@@ -36,6 +35,7 @@ from fedfibos.params import Layout, layout_of
 from fedfibos.round import federated_round, run_in_turn
 from fedfibos.slices import input_dims
 from fedfibos.submodel import Mask, Slice
+from fedfibos.training import LocalTraining
 from fedfibos.types import Client, State, Upload
 
 LOCAL = LocalTraining(steps=1, batch_size=1, lr=0.5)

@@ -39,12 +39,12 @@ import torch
 from torch import nn
 
 from fedfibos.data.images import TensorData
-from fedfibos.local import LocalTraining
 from fedfibos.methods.fedfibos import PRESETS, FedFIbOS
 from fedfibos.model import Model, model_of
 from fedfibos.params import Params
 from fedfibos.round import federated_round, run_in_turn
 from fedfibos.submodel import Mask
+from fedfibos.training import LocalTraining
 from fedfibos.types import Client, State
 
 START = [1 / 2, 1 / 4, 1 / 8] * 2

@@ -23,11 +23,11 @@ from hypothesis import strategies as st
 from torch import nn
 
 from fedfibos.data.images import TensorData
-from fedfibos.local import LocalTraining
 from fedfibos.methods.fedrolex import FedRolex, window
 from fedfibos.model import Model, model_of
 from fedfibos.models import build
 from fedfibos.round import federated_round, run_in_turn
+from fedfibos.training import LocalTraining
 from fedfibos.types import Client, State
 
 LOCAL = LocalTraining(steps=1, batch_size=1, lr=0.5)

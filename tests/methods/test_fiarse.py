@@ -28,7 +28,6 @@ from hypothesis import strategies as st
 from torch import nn
 
 from fedfibos.data.images import TensorData
-from fedfibos.local import LocalTraining
 from fedfibos.methods.fedavg import FedAvg
 from fedfibos.methods.fiarse import FIARSE, masked
 from fedfibos.model import Model, model_of
@@ -36,6 +35,7 @@ from fedfibos.models import build
 from fedfibos.params import Params
 from fedfibos.round import federated_round, run_in_turn
 from fedfibos.submodel import Mask
+from fedfibos.training import LocalTraining
 from fedfibos.types import Client, State
 
 ONE_STEP = LocalTraining(steps=1, batch_size=1, lr=0.5)

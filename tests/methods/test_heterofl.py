@@ -33,13 +33,13 @@ import torch
 from torch import nn
 
 from fedfibos.data.images import TensorData
-from fedfibos.local import LocalTraining
 from fedfibos.methods.fedavg import FedAvg
 from fedfibos.methods.heterofl import HeteroFL
 from fedfibos.model import Model, model_of
 from fedfibos.models import build
 from fedfibos.round import federated_round, run_in_turn
 from fedfibos.submodel import Mask, Slice, budget
+from fedfibos.training import LocalTraining
 from fedfibos.types import Client, State
 
 ONE_STEP = LocalTraining(steps=1, batch_size=1, lr=0.5)

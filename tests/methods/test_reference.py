@@ -19,7 +19,6 @@ from torch.nn.functional import relu
 
 from fedfibos.aggregate import Sums
 from fedfibos.data.images import TensorData
-from fedfibos.local import LocalTraining
 from fedfibos.methods import PRESETS
 from fedfibos.methods.fedrolex import FedRolex
 from fedfibos.methods.fiarse import FIARSE
@@ -29,6 +28,7 @@ from fedfibos.params import Layout, Params, params_of
 from fedfibos.round import federated_round, run_in_turn
 from fedfibos.slices import without_absent_classes
 from fedfibos.submodel import Mask, Slice
+from fedfibos.training import LocalTraining
 from fedfibos.types import Client, State, Upload
 
 IMAGE = (1, 8, 8)

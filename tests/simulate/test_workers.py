@@ -10,7 +10,6 @@ import torch
 
 from fedfibos.data.images import TensorData
 from fedfibos.evaluate import Scoring
-from fedfibos.local import LocalTraining
 from fedfibos.methods import METHODS
 from fedfibos.model import model_of
 from fedfibos.models import build
@@ -18,6 +17,7 @@ from fedfibos.round import federated_round
 from fedfibos.simulate.overlapped import Overlapped
 from fedfibos.simulate.setting import Setting
 from fedfibos.simulate.workers import InProcess, WorkerPool
+from fedfibos.training import LocalTraining
 from fedfibos.types import Client
 
 INPUT, CLASSES, CLIENTS = (1, 8, 8), 4, 5

@@ -16,7 +16,7 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 
 from fedfibos.diagnose import diagnose, diagnosis_table
-from fedfibos.local import LocalTraining
+from fedfibos.method import Method
 from fedfibos.methods.fedavg import FedAvg
 from fedfibos.methods.fedfibos import FedFIbOS
 from fedfibos.model import Model, model_of
@@ -24,7 +24,8 @@ from fedfibos.params import Params
 from fedfibos.round import federated_round, run_in_turn
 from fedfibos.submodel import mask_from_scores, top_k
 from fedfibos.theory import boundary_violations, dataset_fisher, jaccard, masking_error, surrogate
-from fedfibos.types import Client, Method, State, stream
+from fedfibos.training import LocalTraining
+from fedfibos.types import Client, State, stream
 
 CAPACITIES = [0.5, 0.2]
 

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from tiny_federation import fleet, mask_history, masks, random_params, tiny_model
 
 from fedfibos.aggregate import Sums
-from fedfibos.local import LocalTraining
 from fedfibos.methods.fedfibos import FedFIbOS
 from fedfibos.submodel import mask_from_scores
+from fedfibos.training import LocalTraining
 
 ROUNDS = 40
 # A failing case is a whole training run: shown as found, since shrinking it would take minutes.

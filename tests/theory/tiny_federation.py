@@ -7,12 +7,13 @@ from collections.abc import Callable, Sequence
 import torch
 
 from fedfibos.data.images import TensorData
-from fedfibos.local import LocalTraining
+from fedfibos.method import Method
 from fedfibos.model import Model, model_of
 from fedfibos.models.mlp import MLP
 from fedfibos.params import Params
 from fedfibos.round import federated_round, run_in_turn, sample
-from fedfibos.types import Client, Method, State, stream
+from fedfibos.training import LocalTraining
+from fedfibos.types import Client, State, stream
 
 NUM_CLASSES = 3
 

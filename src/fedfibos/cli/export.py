@@ -16,12 +16,14 @@ from rich.filesize import decimal
 
 from fedfibos.data.images import ImageData
 from fedfibos.export import describe, export_submodel, submodel_module
+from fedfibos.inputs import Inputs
+from fedfibos.method import Method
 from fedfibos.model import Model, keeps_statistics
 from fedfibos.record import CONFIG
 from fedfibos.reopen import reopen
 from fedfibos.simulate.checkpoint import Checkpoint, CheckpointStore
 from fedfibos.submodel import check_capacity
-from fedfibos.types import Client, Dataset, Inputs, Method
+from fedfibos.types import Client, Dataset
 
 EXAMPLES = 64
 

@@ -16,12 +16,13 @@ from fedfibos.capacities import UNIFORM
 from fedfibos.cli.dry_run import COST_NOTE, cost_table
 from fedfibos.cost import cost
 from fedfibos.data import TensorData
-from fedfibos.local import LocalTraining
+from fedfibos.method import Method
 from fedfibos.methods import METHODS, PRESETS
 from fedfibos.model import model_of
 from fedfibos.models import build, encode
 from fedfibos.submodel import Slice
-from fedfibos.types import Client, Method
+from fedfibos.training import LocalTraining
+from fedfibos.types import Client
 
 
 @dataclass(frozen=True)

@@ -11,11 +11,11 @@ from dataclasses import replace
 
 import torch
 
-from fedfibos.axes import prefix_slice
 from fedfibos.cost import training_memory
 from fedfibos.flower.task import Task
 from fedfibos.local import local_training
 from fedfibos.payload import WireError
+from fedfibos.slices import prefix_slice
 from fedfibos.submodel import Submodel, full
 from fedfibos.types import Client, Dataset
 

@@ -12,13 +12,14 @@ from pydantic.dataclasses import dataclass as validated
 from torch import nn
 
 from fedfibos.experiment import Experiment, to_toml
-from fedfibos.local import LocalTraining
+from fedfibos.inputs import Inputs
+from fedfibos.method import Method
 from fedfibos.methods import METHODS
 from fedfibos.methods.fedfibos import FedFIbOS
 from fedfibos.model import Model, model_of
 from fedfibos.precision import Precision
 from fedfibos.sections import CONFIG, MethodChoice, Positive, Seed, field_names
-from fedfibos.types import Inputs, Method
+from fedfibos.training import LocalTraining
 from fedfibos.validation import check_name, checked
 
 Settings = Mapping[str, bool | int | float | str]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from fedfibos.method import Method
 from fedfibos.methods import fedbrb as _fedbrb
 from fedfibos.methods import fedfibos as _fedfibos
 from fedfibos.methods import fedrolex as _fedrolex
@@ -15,7 +16,6 @@ from fedfibos.methods.fedfibos import FedFIbOS
 from fedfibos.methods.fedrolex import FedRolex
 from fedfibos.methods.fiarse import FIARSE
 from fedfibos.methods.heterofl import HeteroFL
-from fedfibos.types import Method
 
 METHODS: dict[str, type[Any]] = {
     "fedavg": FedAvg,

@@ -18,11 +18,11 @@ from dataclasses import dataclass
 import torch
 
 from fedfibos.aggregate import Average, Sums
-from fedfibos.axes import prefix_slice
 from fedfibos.choices import check_choices
 from fedfibos.local import local_training
 from fedfibos.model import Model
 from fedfibos.params import Params
+from fedfibos.slices import prefix_slice
 from fedfibos.submodel import Submodel, check_capacity, full
 from fedfibos.types import Client, State, Upload
 

@@ -15,12 +15,12 @@ from fedfibos.capacities import TABLES
 from fedfibos.data.partition import Partition
 from fedfibos.experiment import Experiment, to_toml
 from fedfibos.idle import without_idle
-from fedfibos.local import LocalTraining
 from fedfibos.methods import METHODS, PRESETS
 from fedfibos.record import RecordError
 from fedfibos.report.records import Record
 from fedfibos.sections import Evaluation, MethodChoice, Run
 from fedfibos.spread import Spread, spread
+from fedfibos.training import LocalTraining
 from fedfibos.validation import shown
 
 DATA_NAMES = {"cifar10": "CIFAR-10", "cifar100": "CIFAR-100", "ag_news": "AG News", "fashion_mnist": "Fashion-MNIST"}

@@ -19,6 +19,7 @@ from fedfibos.evaluate import dead_layers, evaluate
 from fedfibos.experiment import Experiment
 from fedfibos.idle import idle
 from fedfibos.local import one_thread
+from fedfibos.method import Method
 from fedfibos.methods import FedBRB, FedFIbOS, FedRolex, HeteroFL
 from fedfibos.model import Model, keeps_statistics, model_of
 from fedfibos.models import build, encode, units
@@ -29,7 +30,7 @@ from fedfibos.simulate.checkpoint import Checkpoint, CheckpointStore
 from fedfibos.simulate.population import Population, populate
 from fedfibos.simulate.setting import Setting
 from fedfibos.simulate.workers import Executor, executor
-from fedfibos.types import Method, stream
+from fedfibos.types import stream
 
 Warn = Callable[[str], None]
 

@@ -15,12 +15,13 @@ import torch
 from torch import Tensor
 
 from fedfibos.evaluate import Scoring
+from fedfibos.method import Method
 from fedfibos.model import Model
 from fedfibos.params import Params
 from fedfibos.round import Job
 from fedfibos.simulate.setting import Setting
 from fedfibos.submodel import Mask, Submodel
-from fedfibos.types import Client, Method, Upload
+from fedfibos.types import Client, Upload
 
 AT_A_TIME = 10
 """Clients side by side. Each takes a workspace, gradients, activations and a recording's memory."""

@@ -14,7 +14,7 @@ from fedfibos.capacities import Capacities
 from fedfibos.data import Split
 from fedfibos.data.partition import matching_test_split, partition
 from fedfibos.experiment import Experiment
-from fedfibos.local import LocalTraining
+from fedfibos.training import LocalTraining
 from fedfibos.types import Client, Dataset, stream
 
 

@@ -9,10 +9,11 @@ from torch import Tensor
 
 from fedfibos.evaluate import Scoring, correct
 from fedfibos.local import LocalTrainingError
+from fedfibos.method import Method
 from fedfibos.model import Model
 from fedfibos.params import Params
 from fedfibos.submodel import Submodel
-from fedfibos.types import Client, Dataset, Method, Upload
+from fedfibos.types import Client, Dataset, Upload
 
 
 @dataclass(frozen=True)

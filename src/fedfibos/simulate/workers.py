@@ -21,13 +21,14 @@ from torch import Tensor
 
 from fedfibos.allocator import keep_freed_memory
 from fedfibos.evaluate import Scoring
+from fedfibos.method import Method
 from fedfibos.model import Model
 from fedfibos.params import Params
 from fedfibos.round import Job
 from fedfibos.simulate.overlapped import Overlapped
 from fedfibos.simulate.setting import Setting
 from fedfibos.submodel import Mask, Slice, Submodel
-from fedfibos.types import Client, Method, Upload
+from fedfibos.types import Client, Upload
 
 Outcome = TypeVar("Outcome")
 

@@ -1,0 +1,42 @@
+"""The contract that a method satisfies."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from fedfibos.aggregate import Sums
+from fedfibos.model import Model
+from fedfibos.params import Params
+from fedfibos.submodel import Submodel
+from fedfibos.types import Client, State, Upload
+
+
+class Method(Protocol):
+    """A federated method: five verbs, the lines of the paper's Algorithm 1.
+
+    A method is a frozen dataclass whose fields are its hyperparameters. It inherits nothing.
+    The verbs are pure: they return new values and change none of their arguments.
+    """
+
+    @property
+    def personal(self) -> bool:
+        """True when two clients of equal capacity may hold different submodels in a round."""
+
+    def init(self, params: Params) -> State:
+        """The server starts (Algorithm 1, line 2)."""
+
+    def extract(self, model: Model, state: State, params: Params, client: Client) -> Submodel:
+        """The submodel of this client this round (line 6)."""
+
+    def train(self, model: Model, params: Params, submodel: Submodel, client: Client) -> Upload:
+        """Local training (lines 10 to 18)."""
+
+    def update(self, state: State, client: Client, upload: Upload) -> State:
+        """What the server keeps of one participant (lines 21 to 23)."""
+
+    def aggregate(self, state: State, params: Params, sums: Sums) -> tuple[State, Params]:
+        """The server step from the cohort's sums (line 20)."""
+
+
+Methods = Mapping[str, type[Any]]

@@ -1,0 +1,91 @@
+"""How a client trains: the settings of local training."""
+
+from __future__ import annotations
+
+import math
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import torch
+
+from fedfibos.choices import check_choices
+
+
+@dataclass(frozen=True)
+class LocalTraining:
+    """How a client trains in one round.
+
+    Attributes:
+        steps: Number of optimiser steps K, each on a full batch; steps or epochs is set, not both.
+        epochs: Passes over the client's data; the last batch may be smaller. 1 where neither is set.
+        batch_size: Examples a step; a client with fewer uses all it has.
+        optimizer: ``sgd`` or ``adamw``; its state starts afresh every round.
+        lr: Learning rate (at round 0, before the schedule).
+        momentum: SGD's momentum.
+        weight_decay: SGD's L2 penalty, AdamW's decoupled decay.
+        betas: AdamW's moment rates.
+        clip_norm: Largest L2 norm of a step's gradient; 0 for no clipping.
+        schedule: Of the learning rate over rounds: ``constant``, ``cosine`` (to 0 at the last round) or
+            ``milestones`` (times ``decay`` at each).
+        milestones: Rounds at which ``milestones`` decays.
+        decay: Factor of ``milestones``.
+        absent_labels: ``keep``, or ``mask``: the scores of classes that the client has no example of are
+            set to 0 before the loss (HeteroFL's masked cross-entropy).
+        precision: ``float32``, or ``bfloat16`` autocast with float32 weights, sums and optimiser.
+    """
+
+    steps: int | None = None
+    epochs: int | None = None
+    batch_size: int = 20
+    optimizer: Literal["sgd", "adamw"] = "sgd"
+    lr: float = 0.05
+    momentum: float = 0.0
+    weight_decay: float = 0.0
+    betas: tuple[float, float] = (0.9, 0.999)
+    clip_norm: float = 0.0
+    schedule: Literal["constant", "cosine", "milestones"] = "constant"
+    milestones: tuple[int, ...] = ()
+    decay: float = 0.1
+    absent_labels: Literal["keep", "mask"] = "keep"
+    precision: Literal["float32", "bfloat16"] = "float32"
+
+    def __post_init__(self) -> None:
+        """Check every field."""
+        check_choices(self)
+        if self.steps is None and self.epochs is None:
+            object.__setattr__(self, "epochs", 1)
+        elif self.steps is not None and self.epochs is not None:
+            raise ValueError(f"set steps or epochs, not both, got steps={self.steps} and epochs={self.epochs}")
+        for name in ("steps", "epochs", "batch_size"):
+            if (value := getattr(self, name)) is not None and value < 1:
+                raise ValueError(f"{name} must be at least 1, got {value}")
+        if not (math.isfinite(self.lr) and self.lr > 0):
+            raise ValueError(f"lr must be a positive number, got {self.lr}")
+        for name in ("momentum", "weight_decay", "clip_norm"):
+            if not (math.isfinite(getattr(self, name)) and getattr(self, name) >= 0):
+                raise ValueError(f"{name} must be 0 or a positive number, got {getattr(self, name)}")
+
+    def at_round(self, t: int, rounds: int) -> LocalTraining:
+        """The settings of round t of ``rounds``: the learning rate after the schedule."""
+        if self.schedule == "cosine":
+            return replace(self, lr=max(self.lr * 0.5 * (1 + math.cos(math.pi * t / rounds)), 1e-12))
+        if self.schedule == "milestones":
+            return replace(self, lr=self.lr * self.decay ** sum(t >= m for m in self.milestones))
+        return self
+
+    @property
+    def num_moments(self) -> int:
+        """Numbers that the optimiser keeps of every parameter."""
+        return 2 if self.optimizer == "adamw" else int(self.momentum > 0)
+
+    def autocast(self, device: torch.device) -> AbstractContextManager[object]:
+        """The precision of a forward pass."""
+        return torch.autocast(device.type, torch.bfloat16) if self.precision == "bfloat16" else nullcontext()
+
+    def num_steps(self, num_examples: int, drop_single: bool = False) -> int:
+        """Optimiser steps that a client with that many examples makes."""
+        if self.steps is not None:
+            return self.steps
+        full, rest = divmod(num_examples, self.batch_size)
+        return (self.epochs or 0) * (full + (rest > (1 if drop_single else 0)))

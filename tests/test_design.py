@@ -1,0 +1,66 @@
+"""What docs/design.md says of the modules' dependencies, read from their imports (those for type annotations too)."""
+
+import ast
+from graphlib import TopologicalSorter
+from pathlib import Path
+
+import pytest
+
+import fedfibos
+
+PACKAGE = Path(fedfibos.__file__).parent
+
+
+def module_of(path: Path) -> str:
+    parts = path.relative_to(PACKAGE.parent).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+FILES = {module_of(path): path for path in PACKAGE.rglob("*.py") if path.parent.name != "template"}
+
+
+def imports(module: str) -> set[str]:
+    """Modules of the package that a module imports, anywhere in it."""
+    found = set()
+    for node in ast.walk(ast.parse(FILES[module].read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "fedfibos":
+            names = {f"{node.module}.{alias.name}" for alias in node.names}
+            found |= {name if name in FILES else node.module for name in names}
+    return found - {module}
+
+
+GRAPH = {module: imports(module) for module in FILES}
+
+
+def below(module: str) -> set[str]:
+    """Everything that a module imports, at any remove."""
+    seen: set[str] = set()
+    left = [module]
+    while left:
+        new = GRAPH[left.pop()] - seen
+        seen |= new
+        left += new
+    return seen
+
+
+def test_no_two_modules_import_each_other():
+    order = list(TopologicalSorter(GRAPH).static_order())  # raises CycleError with the circle
+    assert len(order) == len(FILES) > 100
+
+
+@pytest.mark.parametrize(
+    ("room", "unknown"),
+    [
+        ("fedfibos.models", ("fedfibos.methods", "fedfibos.round", "fedfibos.simulate", "fedfibos.cli")),
+        ("fedfibos.data", ("fedfibos.methods", "fedfibos.round", "fedfibos.simulate", "fedfibos.cli")),
+        ("fedfibos.methods", ("fedfibos.models", "fedfibos.data", "fedfibos.simulate", "fedfibos.flower")),
+        ("fedfibos.round", ("fedfibos.simulate", "fedfibos.flower", "fedfibos.experiment", "fedfibos.cli")),
+        ("fedfibos.simulate", ("fedfibos.flower", "fedfibos.cli", "fedfibos.report")),
+        ("fedfibos.flower", ("fedfibos.cli", "fedfibos.report")),
+    ],
+)
+def test_rooms_do_not_know_those_above_them(room, unknown):
+    inside = [module for module in FILES if module == room or module.startswith(f"{room}.")]
+    known = set().union(*map(below, inside))
+    assert inside
+    assert [module for module in known if any(module == u or module.startswith(f"{u}.") for u in unknown)] == []
