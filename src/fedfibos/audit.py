@@ -73,7 +73,7 @@ def audit(
     found: dict[str, Any] = {}
     for client in _first_of_each(clients):
         submodel = method.extract(model, state, params, client)
-        hits = correct(model, params, Scoring(submodel, ordered), test, batch_size, calibration)
+        hits = correct(model, params, Scoring(submodel, ordered), test, batch_size, calibration)[0]
         found[str(client.capacity)] = {
             "client": client.id,
             "client_ordered": _on_batch_statistics(model, params, submodel, test, ordered, batch_size),

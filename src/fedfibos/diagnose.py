@@ -21,11 +21,11 @@ from rich.console import Group
 from rich.table import Table
 from torch import Tensor
 
-from fedfibos.evaluate import Scored
 from fedfibos.local import cross_entropy_loss
 from fedfibos.method import Method
 from fedfibos.model import Model, has_batch_norm
 from fedfibos.params import Params
+from fedfibos.selections import Scored
 from fedfibos.submodel import Mask, Submodel, budget, top_k
 from fedfibos.theory import (
     Loss,

@@ -5,6 +5,8 @@
   set; and the mean over capacities. Where all clients of a capacity hold the same submodel, it is that one's.
 - *local*: each client's own submodel on its own test split, which has the class proportions of its training split;
   mean over clients, and per capacity. Clients without a test example are left out.
+- *local, adjusted*: the same, with the log of the client's class frequencies added to the logits (Menon et al., ICLR
+  2021): what any model gains from being told what every client knows, how often it has which class.
 
 No accuracy is ever taken on the statistics of a test batch: batch normalisation is recalibrated on training data,
 per submodel.
@@ -13,9 +15,9 @@ per submodel.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -23,9 +25,11 @@ from torch import Tensor, nn
 from fedfibos.inputs import Inputs, forward
 from fedfibos.method import Method
 from fedfibos.model import Model, keeps_statistics
-from fedfibos.params import Layout, Params
-from fedfibos.submodel import Mask, Submodel, kept_shares, mask_from_scores
-from fedfibos.theory import coefficient_of_variation, jaccard
+from fedfibos.params import Params
+from fedfibos.priors import ClassPriors
+from fedfibos.selections import Diagnostics
+from fedfibos.spread import mean
+from fedfibos.submodel import Submodel
 from fedfibos.types import Client, Dataset, State
 
 
@@ -38,15 +42,7 @@ class Scoring:
 
 
 Score = Callable[[Params, Iterable[Scoring]], Iterator[Tensor]]
-"""Runs the pieces, here or elsewhere, and yields for each whether every example was classified correctly."""
-
-
-@runtime_checkable
-class Scored(Protocol):
-    """A method that maintains an importance of every maskable coordinate."""
-
-    def importance(self, state: State, params: Params, client: Client) -> Tensor | None:
-        """The maintained score f̄ as it stands for a client, shape ``(d,)``; None before any evidence."""
+"""Runs the pieces, here or elsewhere, and yields for each what :func:`correct` says of its examples."""
 
 
 def correct(
@@ -56,8 +52,11 @@ def correct(
     test: Dataset,
     batch_size: int,
     calibration: Dataset | None = None,
+    priors: ClassPriors | None = None,
 ) -> Tensor:
-    """Whether each example is classified correctly by a submodel; bool, shape ``(n,)``.
+    """Whether each example is classified correctly by a submodel; bool, shape ``(2, n)``.
+
+    The first row is of the model's own classes, the second of those adjusted by ``priors`` (without any, the same).
 
     Args:
         model: Architecture and layout.
@@ -66,6 +65,7 @@ def correct(
         test: The test set.
         batch_size: Examples a forward pass; has no influence on the result.
         calibration: Training examples for the statistics of batch normalisation.
+        priors: Class frequencies to adjust the logits by.
 
     Raises:
         ValueError: The model has batch normalisation and no calibration set.
@@ -79,20 +79,28 @@ def correct(
             if calibration is None:
                 raise ValueError("a model with batch normalisation needs training data to recalibrate on, got none")
             recalibrate(module, calibration, model.place)
-        predicted = [
-            forward(module, model.place(test.batch(batch))).argmax(1)
+        hits = [
+            _hits(forward(module, model.place(test.batch(batch))).cpu(), test.labels[batch], priors, batch)
             for batch in indices.split(batch_size)
             if len(batch)
         ]
-    classes = torch.cat(predicted).cpu() if predicted else indices.new_empty(0)
-    return classes == test.labels[indices]
+    return torch.cat(hits, 1) if hits else torch.empty(2, 0, dtype=torch.bool)
+
+
+def _hits(logits: Tensor, labels: Tensor, priors: ClassPriors | None, batch: Tensor) -> Tensor:
+    plain = logits.argmax(1) == labels
+    if priors is None:
+        return torch.stack([plain, plain])
+    adjusted = logits.float().clone()
+    adjusted[:, : priors.table.shape[1]] += priors.table[priors.row[batch]]
+    return torch.stack([plain, adjusted.argmax(1) == labels])
 
 
 def accuracy(
     model: Model, params: Params, submodel: Submodel, data: Dataset, calibration: Dataset | None = None
 ) -> float:
     """Share of a data set that a submodel classifies correctly, in [0, 1]; see :func:`correct`."""
-    return _accuracy(correct(model, params, Scoring(submodel), data, 500, calibration))
+    return _accuracy(correct(model, params, Scoring(submodel), data, 500, calibration)[0])
 
 
 CALIBRATION_BATCH = 500
@@ -182,78 +190,33 @@ def evaluate(
         for (client, everywhere), tensor in zip(plan, score(params, works()), strict=True)
     }
     global_: dict[str, float | None] = {}
-    local: dict[str, list[float]] = {}
+    local: dict[str, list[Tensor]] = {}
     for capacity, members in by_capacity.items():
         key, scored = str(capacity), members if method.personal else members[:1]
         on_test = [hits[capacity, client.id] for client in scored]
-        global_[key] = _mean([_accuracy(tensor) for everywhere, tensor in on_test if everywhere])
+        global_[key] = mean([_accuracy(tensor[0]) for everywhere, tensor in on_test if everywhere])
         own = []
         for client, (everywhere, tensor) in zip(members, on_test * (len(members) // len(scored)), strict=True):
-            own.append(tensor[test_parts[client.id]] if everywhere else tensor)
-        local[key] = [_accuracy(tensor) for tensor in own if len(tensor)]
+            own.append(tensor[:, test_parts[client.id]] if everywhere else tensor)
+        local[key] = [tensor for tensor in own if tensor.shape[1]]
     return {
         "global": {
-            "full": _accuracy(hits[1.0, whole.id][1]),
-            "submodels": {**global_, "mean": _mean([a for a in global_.values() if a is not None])},
+            "full": _accuracy(hits[1.0, whole.id][1][0]),
+            "submodels": {**global_, "mean": mean([a for a in global_.values() if a is not None])},
         },
-        "local": {
-            "mean": _mean([accuracy for accuracies in local.values() for accuracy in accuracies]),
-            "by_capacity": {key: _mean(accuracies) for key, accuracies in local.items()},
-        },
+        "local": {**_over_clients(local, 0), "adjusted": _over_clients(local, 1)},
         **diagnostics.result(),
     }
 
 
-class Diagnostics:
-    """What the selections of an evaluation look like, gathered one submodel at a time.
-
-    Jaccard similarity with the magnitude selection of the same size (capacity -> mean over its evaluated clients,
-    masks only); coefficient of variation of the maintained importance (mean over the clients; None for methods that
-    keep none) and of |x̃|; share of every tensor that the first client of a capacity holds.
-    """
-
-    def __init__(self, method: Method, state: State, params: Params) -> None:
-        self.method, self.state, self.params = method, state, params
-        self.magnitude = params.flat[: params.layout.num_maskable].abs()
-        self.magnitude_masks: dict[float, Tensor] = {}
-        self.similarities: dict[str, list[float]] = {}
-        self.kept: dict[str, dict[str, float]] = {}
-        self.dispersions: list[float] = []
-
-    def add(self, client: Client, submodel: Submodel, *, of_the_fleet: bool) -> None:
-        """Look at one client's submodel; a client made up for the full model has no score of its own."""
-        key, layout = str(client.capacity), self.params.layout
-        if key not in self.kept:
-            self.kept[key] = {name: round(share, 6) for name, share in kept_shares(submodel, layout).items()}
-        if isinstance(submodel, Mask) and submodel.held is not None:
-            if client.capacity not in self.magnitude_masks:
-                reference = mask_from_scores(self.magnitude, client.capacity, layout).held
-                assert reference is not None
-                self.magnitude_masks[client.capacity] = reference[: layout.num_maskable]
-            similarity = jaccard(submodel.held[: layout.num_maskable], self.magnitude_masks[client.capacity])
-            self.similarities.setdefault(key, []).append(similarity)
-        if of_the_fleet and isinstance(self.method, Scored) and (self.method.personal or not self.dispersions):
-            importance = self.method.importance(self.state, self.params, client)
-            self.dispersions += [] if importance is None else [coefficient_of_variation(importance)]
-
-    def result(self) -> dict[str, Any]:
-        """The diagnostic entries of an evaluation."""
-        return {
-            "jaccard": {key: _mean(values) for key, values in self.similarities.items()},
-            "cv_f": _mean(self.dispersions),
-            "cv_magnitude": coefficient_of_variation(self.magnitude),
-            "kept_shares": self.kept,
-        }
-
-
-def dead_layers(submodel: Submodel, layout: Layout) -> list[str]:
-    """Names of the tensors of which a submodel holds nothing."""
-    return [name for name, share in kept_shares(submodel, layout).items() if share == 0.0]
+def _over_clients(local: Mapping[str, Sequence[Tensor]], row: int) -> dict[str, Any]:
+    """Mean over clients of a row of their hits: of all of them, and capacity by capacity."""
+    accuracies = {key: [_accuracy(hits[row]) for hits in own] for key, own in local.items()}
+    return {
+        "mean": mean([accuracy for values in accuracies.values() for accuracy in values]),
+        "by_capacity": {key: mean(values) for key, values in accuracies.items()},
+    }
 
 
 def _accuracy(hits: Tensor) -> float:
     return int(hits.sum()) / len(hits)
-
-
-def _mean(values: Sequence[float]) -> float | None:
-    return sum(values) / len(values) if values else None

@@ -215,19 +215,26 @@ def summarise(rounds: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     if not evaluations:
         raise ValueError(f"there must be at least one evaluated round, got none in {len(rounds)} rounds")
     submodels = [evaluation["global"]["submodels"] for evaluation in evaluations]
-    by_capacity = [evaluation["local"]["by_capacity"] for evaluation in evaluations]
+    local = [evaluation["local"] for evaluation in evaluations]
+    adjusted = [entry["adjusted"] for entry in local if "adjusted" in entry]  # older records have none
     return {
         "global_accuracy": {
             "full": _curve([evaluation["global"]["full"] for evaluation in evaluations]),
             "submodels": {key: _curve([s.get(key) for s in submodels]) for key in _keys(submodels)},
         },
-        "local_accuracy": {
-            "mean": _curve([evaluation["local"]["mean"] for evaluation in evaluations]),
-            "by_capacity": {key: _curve([s.get(key) for s in by_capacity]) for key in _keys(by_capacity)},
-        },
+        "local_accuracy": {**_local(local), **({"adjusted": _local(adjusted)} if adjusted else {})},
         "bytes": {way: sum(record["bytes"][way] for record in rounds) for way in ("down", "up")},
         "seconds": round(sum(record["seconds"] for record in rounds), 3),
         "rejected": sum(len(record["rejected"]) for record in rounds),
+    }
+
+
+def _local(entries: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Curves of a local accuracy: mean over clients, and of each capacity."""
+    by_capacity = [entry["by_capacity"] for entry in entries]
+    return {
+        "mean": _curve([entry["mean"] for entry in entries]),
+        "by_capacity": {key: _curve([s.get(key) for s in by_capacity]) for key in _keys(by_capacity)},
     }
 
 

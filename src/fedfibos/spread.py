@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 
@@ -40,3 +40,8 @@ def spread(values: Iterable[float | None]) -> Spread | None:
         return None
     sd = statistics.stdev(known) if len(known) > 1 else None
     return Spread(math.fsum(known) / len(known), sd, len(known))
+
+
+def mean(values: Sequence[float]) -> float | None:
+    """Of the values; None where there is none."""
+    return sum(values) / len(values) if values else None

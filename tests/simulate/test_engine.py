@@ -234,7 +234,8 @@ def test_final_json_has_what_the_reports_need(toml, tmp_path):
     assert final["global_accuracy"]["full"].keys() == {"last", "last20", "best"}
     capacities = {"1.0", "0.5", "0.25", "0.125", "0.0625"}
     assert final["global_accuracy"]["submodels"].keys() == {*capacities, "mean"}
-    assert final["local_accuracy"].keys() == {"mean", "by_capacity"}
+    assert final["local_accuracy"].keys() == {"mean", "by_capacity", "adjusted"}
+    assert final["local_accuracy"]["adjusted"].keys() == {"mean", "by_capacity"}
     assert final["local_accuracy"]["by_capacity"].keys() == capacities
     assert final["bytes"]["down"] == sum(r["bytes"]["down"] for r in records(tmp_path / "run"))
     assert final["seconds"] > 0

@@ -226,6 +226,18 @@ def audit(
 
 
 @app.command()
+def evaluate(
+    run_directory: Annotated[Path, typer.Argument(metavar="RUN", help="Run directory with a checkpoint.")],
+    device: Annotated[Device, typer.Option(help="Where to compute.")] = Device.cpu,
+    data_dir: DataDir = None,
+) -> int:
+    """Measure the accuracies of a run's last checkpoint anew."""
+    from fedfibos.cli.evaluate import evaluate_run
+
+    return _on_checkpoint(lambda: evaluate_run(run_directory, data_dir, device.value, Console()), device)
+
+
+@app.command()
 def export(
     run_directory: Annotated[Path, typer.Argument(metavar="RUN", help="Run directory with a checkpoint.")],
     capacity: Annotated[float, typer.Option(help="Share of the maskable parameters, in (0, 1].")],

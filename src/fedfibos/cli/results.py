@@ -28,6 +28,8 @@ def show_results(final: Mapping[str, Any], out: Path, console: Console) -> None:
     _add(table, "local: mean over clients", local["mean"])
     for capacity, curve in local["by_capacity"].items():
         _add(table, f"  capacity {capacity}", curve)
+    if "adjusted" in local:
+        _add(table, "local, adjusted: mean", local["adjusted"]["mean"])
     console.print(table)
     rejected = f", {final['rejected']} uploads rejected" if final["rejected"] else ""
     traffic = final["bytes"]

@@ -186,7 +186,7 @@ def on_test_set(task: Task, test: Dataset, calibration: Dataset | None = None) -
 
     def evaluated(done: Round) -> dict[str, Any]:
         if task.federation.scores == "client":
-            hits = next(score(done.params, [Scoring(full(task.model.layout))]))
+            hits = next(score(done.params, [Scoring(full(task.model.layout))]))[0]
             accuracy = float(hits.sum()) / len(hits)
             submodels: dict[str, Any] = {"mean": None}
             return {

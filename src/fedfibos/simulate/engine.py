@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from fedfibos.data import Split, load
-from fedfibos.evaluate import dead_layers, evaluate
+from fedfibos.evaluate import evaluate
 from fedfibos.experiment import Experiment
 from fedfibos.idle import idle
 from fedfibos.local import one_thread
@@ -26,6 +26,7 @@ from fedfibos.models import build, encode, units
 from fedfibos.params import Params, is_normalisation
 from fedfibos.record import RunDirectory, summarise
 from fedfibos.round import RoundReport, federated_round, sample
+from fedfibos.selections import dead_layers
 from fedfibos.simulate.checkpoint import Checkpoint, CheckpointStore
 from fedfibos.simulate.population import Population, populate
 from fedfibos.simulate.setting import Setting
@@ -132,7 +133,7 @@ def simulate(
         directory.truncate(checkpoint.round)
         run = _Run(experiment, world, directory, store, on_round, on_warning)
         run.check_fleet(checkpoint)
-        engine = executor(_setting(experiment, world), num_workers(workers, device, experiment.federation.cohort))
+        engine = executor(setting_of(experiment, world), num_workers(workers, device, experiment.federation.cohort))
         try:
             checkpoint = run.rounds(checkpoint, engine)
         finally:
@@ -157,7 +158,8 @@ def num_workers(asked: int | None, device: str, cohort: int) -> int:
     return min(asked or len(os.sched_getaffinity(0)), cohort)
 
 
-def _setting(experiment: Experiment, world: World) -> Setting:
+def setting_of(experiment: Experiment, world: World) -> Setting:
+    """What trains and evaluates the experiment's clients needs to know."""
     calibration = None
     if keeps_statistics(world.model.module):
         calibration = world.population.calibration(experiment.evaluation.recalibration_samples)
@@ -168,6 +170,7 @@ def _setting(experiment: Experiment, world: World) -> Setting:
         world.split.test,
         calibration,
         experiment.evaluation.batch_size,
+        world.population.class_priors(len(world.split.test), len(world.split.classes)),
     )
 
 

@@ -14,6 +14,7 @@ from fedfibos.capacities import Capacities
 from fedfibos.data import Split
 from fedfibos.data.partition import matching_test_split, partition
 from fedfibos.experiment import Experiment
+from fedfibos.priors import ClassPriors
 from fedfibos.training import LocalTraining
 from fedfibos.types import Client, Dataset, stream
 
@@ -27,6 +28,10 @@ class Parts(Sequence[Tensor]):
 
     def __len__(self) -> int:
         return len(self.ends)
+
+    def owners(self) -> Tensor:
+        """The client of each of ``positions``."""
+        return torch.arange(len(self)).repeat_interleave(self.ends.diff(prepend=torch.zeros(1, dtype=torch.int64)))
 
     def __getitem__(self, client: Any) -> Any:
         """A client's positions, a view; a client's number must be in [0, N)."""
@@ -51,8 +56,8 @@ class Population:
     """
 
     train: Dataset
-    parts: Sequence[Tensor]
-    test_parts: Sequence[Tensor]
+    parts: Parts
+    test_parts: Parts
     capacities: Capacities
     local: LocalTraining
     rounds: int
@@ -85,6 +90,12 @@ class Population:
     def mean_size(self) -> float:
         """Mean number of training examples of a client."""
         return sum(len(part) for part in self.parts) / len(self.parts)
+
+    def class_priors(self, num_test: int, num_classes: int) -> ClassPriors:
+        """Class frequencies of the clients that the test set's examples belong to."""
+        owner = torch.full((num_test,), -1)
+        owner[self.test_parts.positions] = self.test_parts.owners()
+        return ClassPriors.of(self.train.labels, self.parts, owner, num_classes)
 
     def calibration(self, num_examples: int) -> Dataset:
         """A fixed random sample of the clients' training examples."""

@@ -12,6 +12,7 @@ from fedfibos.local import LocalTrainingError
 from fedfibos.method import Method
 from fedfibos.model import Model
 from fedfibos.params import Params
+from fedfibos.priors import ClassPriors
 from fedfibos.submodel import Submodel
 from fedfibos.types import Client, Dataset, Upload
 
@@ -27,6 +28,7 @@ class Setting:
         test: The test set.
         calibration: Training examples for the statistics of batch normalisation; None without any.
         batch_size: Examples a forward pass in evaluation.
+        priors: Class frequencies of the clients that test examples belong to.
     """
 
     method: Method
@@ -35,6 +37,7 @@ class Setting:
     test: Dataset
     calibration: Dataset | None
     batch_size: int
+    priors: ClassPriors | None = None
 
     def train(self, params: Params, client: Client, submodel: Submodel) -> Upload | str:
         """Train one client; a client that cannot train gives the reason."""
@@ -46,4 +49,4 @@ class Setting:
 
     def score(self, params: Params, work: Scoring) -> Tensor:
         """Evaluate one submodel."""
-        return correct(self.model, params, work, self.test, self.batch_size, self.calibration)
+        return correct(self.model, params, work, self.test, self.batch_size, self.calibration, self.priors)

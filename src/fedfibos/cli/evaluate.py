@@ -1,0 +1,52 @@
+"""``fedfibos evaluate``: the accuracies of a run's last checkpoint, measured anew."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from fedfibos.environment import describe
+from fedfibos.evaluate import evaluate
+from fedfibos.local import one_thread
+from fedfibos.progress import percent
+from fedfibos.reopen import reopen
+from fedfibos.simulate.engine import setting_of
+
+FILE = "evaluation.json"
+
+
+def evaluate_run(run: Path, data_dir: Path | None, device: str, console: Console) -> None:
+    """Evaluate a run's checkpoint as the run itself would, print the accuracies and keep them in the run directory.
+
+    For a run whose last evaluation is older than its checkpoint, or lacks a number that it would have today.
+    """
+    opened = reopen(run, device=device, data_dir=data_dir, warn=lambda text: print(f"warning: {text}", file=sys.stderr))
+    world, at, experiment = opened.world, opened.checkpoint, opened.experiment
+    setting, population = setting_of(experiment, world), world.population
+    with one_thread():
+        result = evaluate(
+            world.method,
+            world.model,
+            at.params,
+            at.state,
+            population.clients(list(range(len(population))), at.round),
+            population.test_parts,
+            lambda params, works: (setting.score(params, work) for work in works),
+            experiment.evaluation.submodel_clients,
+        )
+    written = {"round": at.round, **result, "environment": describe(device)}
+    (run / FILE).write_text(json.dumps(written, indent=1) + "\n", encoding="utf-8")
+    submodels, local = result["global"]["submodels"], result["local"]
+    whole = percent(result["global"]["full"])
+    table = Table(title=f"{experiment.method.name}, seed {experiment.seed}, after round {at.round}: full model {whole}")
+    for heading in ("capacity", "global, submodels", "local", "local, adjusted"):
+        table.add_column(heading, justify="right")
+    for key in [*local["by_capacity"], "mean"]:
+        own = [part["mean"] if key == "mean" else part["by_capacity"][key] for part in (local, local["adjusted"])]
+        table.add_row(key, percent(submodels[key]), *map(percent, own))
+    console.print(table)
+    console.print(f"written: {run / FILE}", markup=False, highlight=False, soft_wrap=True)

@@ -1,0 +1,69 @@
+"""What the selections of an evaluation look like: agreement with magnitude, dispersion of the score, kept shares."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol, runtime_checkable
+
+from torch import Tensor
+
+from fedfibos.method import Method
+from fedfibos.params import Layout, Params
+from fedfibos.spread import mean
+from fedfibos.submodel import Mask, Submodel, kept_shares, mask_from_scores
+from fedfibos.theory import coefficient_of_variation, jaccard
+from fedfibos.types import Client, State
+
+
+@runtime_checkable
+class Scored(Protocol):
+    """A method that maintains an importance of every maskable coordinate."""
+
+    def importance(self, state: State, params: Params, client: Client) -> Tensor | None:
+        """The maintained score f̄ as it stands for a client, shape ``(d,)``; None before any evidence."""
+
+
+class Diagnostics:
+    """What the selections of an evaluation look like, gathered one submodel at a time.
+
+    Jaccard similarity with the magnitude selection of the same size (capacity -> mean over its evaluated clients,
+    masks only); coefficient of variation of the maintained importance (mean over the clients; None for methods that
+    keep none) and of |x̃|; share of every tensor that the first client of a capacity holds.
+    """
+
+    def __init__(self, method: Method, state: State, params: Params) -> None:
+        self.method, self.state, self.params = method, state, params
+        self.magnitude = params.flat[: params.layout.num_maskable].abs()
+        self.magnitude_masks: dict[float, Tensor] = {}
+        self.similarities: dict[str, list[float]] = {}
+        self.kept: dict[str, dict[str, float]] = {}
+        self.dispersions: list[float] = []
+
+    def add(self, client: Client, submodel: Submodel, *, of_the_fleet: bool) -> None:
+        """Look at one client's submodel; a client made up for the full model has no score of its own."""
+        key, layout = str(client.capacity), self.params.layout
+        if key not in self.kept:
+            self.kept[key] = {name: round(share, 6) for name, share in kept_shares(submodel, layout).items()}
+        if isinstance(submodel, Mask) and submodel.held is not None:
+            if client.capacity not in self.magnitude_masks:
+                reference = mask_from_scores(self.magnitude, client.capacity, layout).held
+                assert reference is not None
+                self.magnitude_masks[client.capacity] = reference[: layout.num_maskable]
+            similarity = jaccard(submodel.held[: layout.num_maskable], self.magnitude_masks[client.capacity])
+            self.similarities.setdefault(key, []).append(similarity)
+        if of_the_fleet and isinstance(self.method, Scored) and (self.method.personal or not self.dispersions):
+            importance = self.method.importance(self.state, self.params, client)
+            self.dispersions += [] if importance is None else [coefficient_of_variation(importance)]
+
+    def result(self) -> dict[str, Any]:
+        """The diagnostic entries of an evaluation."""
+        return {
+            "jaccard": {key: mean(values) for key, values in self.similarities.items()},
+            "cv_f": mean(self.dispersions),
+            "cv_magnitude": coefficient_of_variation(self.magnitude),
+            "kept_shares": self.kept,
+        }
+
+
+def dead_layers(submodel: Submodel, layout: Layout) -> list[str]:
+    """Names of the tensors of which a submodel holds nothing."""
+    return [name for name, share in kept_shares(submodel, layout).items() if share == 0.0]
