@@ -5,6 +5,7 @@
   elsewhere under ``resumed``.
 - ``rounds.jsonl``: one object a round.
 - ``final.json``: the results, once the run is finished.
+- ``evaluation.json``: the last checkpoint measured anew (``fedfibos evaluate``), where somebody did.
 - ``checkpoint/``: see ``simulate/checkpoint.py``.
 """
 
@@ -29,6 +30,7 @@ CONFIG = "config.toml"
 ENVIRONMENT = "environment.json"
 ROUNDS = "rounds.jsonl"
 FINAL = "final.json"
+EVALUATION = "evaluation.json"
 
 
 class RecordError(RuntimeError):

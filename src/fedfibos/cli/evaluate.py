@@ -13,10 +13,9 @@ from fedfibos.environment import describe
 from fedfibos.evaluate import evaluate
 from fedfibos.local import one_thread
 from fedfibos.progress import percent
+from fedfibos.record import EVALUATION
 from fedfibos.reopen import reopen
 from fedfibos.simulate.engine import setting_of
-
-FILE = "evaluation.json"
 
 
 def evaluate_run(run: Path, data_dir: Path | None, device: str, console: Console) -> None:
@@ -39,7 +38,7 @@ def evaluate_run(run: Path, data_dir: Path | None, device: str, console: Console
             experiment.evaluation.submodel_clients,
         )
     written = {"round": at.round, **result, "environment": describe(device)}
-    (run / FILE).write_text(json.dumps(written, indent=1) + "\n", encoding="utf-8")
+    (run / EVALUATION).write_text(json.dumps(written, indent=1) + "\n", encoding="utf-8")
     submodels, local = result["global"]["submodels"], result["local"]
     whole = percent(result["global"]["full"])
     table = Table(title=f"{experiment.method.name}, seed {experiment.seed}, after round {at.round}: full model {whole}")
@@ -49,4 +48,4 @@ def evaluate_run(run: Path, data_dir: Path | None, device: str, console: Console
         own = [part["mean"] if key == "mean" else part["by_capacity"][key] for part in (local, local["adjusted"])]
         table.add_row(key, percent(submodels[key]), *map(percent, own))
     console.print(table)
-    console.print(f"written: {run / FILE}", markup=False, highlight=False, soft_wrap=True)
+    console.print(f"written: {run / EVALUATION}", markup=False, highlight=False, soft_wrap=True)

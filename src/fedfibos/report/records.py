@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from fedfibos.experiment import Experiment, load_experiment
-from fedfibos.record import CONFIG, ENVIRONMENT, FINAL, RecordError, RunDirectory
+from fedfibos.record import CONFIG, ENVIRONMENT, EVALUATION, FINAL, RecordError, RunDirectory
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,22 @@ def read_record(path: Path, name: str | None = None) -> Record:
     final = _read_json(path / FINAL) if (path / FINAL).exists() else None
     if final is not None and len(rounds) != experiment.federation.rounds:
         raise RecordError(f"{path}: a finished run must have {experiment.federation.rounds} rounds, got {len(rounds)}")
+    if final is not None and (path / EVALUATION).exists():
+        final = _completed(final, _read_json(path / EVALUATION))
     return Record(name or path.name, experiment, _read_json(path / ENVIRONMENT), rounds, final)
+
+
+def _completed(final: Mapping[str, Any], later: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Results that lack the adjusted accuracy, with what ``fedfibos evaluate`` measured at the last round."""
+    local = final["local_accuracy"]
+    if "adjusted" in local or later["round"] != final["rounds"]:
+        return final
+    found = later["local"]["adjusted"]
+    by_capacity = {key: {"last": value} for key, value in found["by_capacity"].items()}
+    return {
+        **final,
+        "local_accuracy": {**local, "adjusted": {"mean": {"last": found["mean"]}, "by_capacity": by_capacity}},
+    }
 
 
 def _read_json(path: Path) -> Mapping[str, Any]:

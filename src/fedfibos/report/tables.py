@@ -23,6 +23,9 @@ ACCURACIES: Mapping[str, tuple[str, ...]] = {
 }
 """Column -> where in ``final.json``; the definitions are those of ``evaluate``."""
 
+ADJUSTED = ("local_accuracy", "adjusted", "mean")
+"""The same of local accuracy adjusted by class frequencies, which older records do not have."""
+
 TARGETS = (0.5, 0.75, 0.9)
 """Shares of the best mean accuracy of a problem, for the bytes that it takes to get there."""
 
@@ -46,19 +49,20 @@ def results(problem: Problem, slug: str) -> Table:
     groups = problem.groups
     smallest = min(problem.experiment.federation.capacities)
     paths = {**ACCURACIES, f"capacity {smallest:g}": ("global_accuracy", "submodels", str(smallest))}
+    if any(group.over_seeds(*ADJUSTED, "last") for group in groups):
+        paths["local, adjusted"] = ADJUSTED
     columns = best_of([[group.over_seeds(*path, "last") for group in groups] for path in paths.values()])
     rows = [row(g.label, str(len(g.records)), *cells) for g, *cells in zip(groups, *columns, strict=True)]
     for group in problem.references:
         accuracies = [percent(group.over_seeds(*path, "last")) for path in paths.values()]
         rows.append(row(f"reference: {group.label}", str(len(group.records)), *accuracies))
-    return Table(
-        f"results-{slug}",
-        f"Accuracy in %, last evaluation: {problem.label}",
-        ("method", "seeds", *paths),
-        tuple(rows),
-        f"{problem.scale}. Mean ± sd over seeds. Bold: the best mean of its column, whatever its spread."
-        + (" References have other fleets: a ceiling or a floor, not rivals." if problem.references else ""),
-    )
+    notes = [f"{problem.scale}. Mean ± sd over seeds. Bold: the best mean of its column, whatever its spread."]
+    if ADJUSTED in paths.values():
+        notes.append("Adjusted: with the class frequencies of its own data, which a client knows whatever the method.")
+    if problem.references:
+        notes.append("References have other fleets: a ceiling or a floor, not rivals.")
+    title = f"Accuracy in %, last evaluation: {problem.label}"
+    return Table(f"results-{slug}", title, ("method", "seeds", *paths), tuple(rows), " ".join(notes))
 
 
 def statistics(problem: Problem, slug: str) -> Table:
