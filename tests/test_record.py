@@ -4,6 +4,7 @@ import errno
 import json
 import os
 import subprocess
+import sys
 
 import pytest
 
@@ -46,12 +47,13 @@ def test_rounds_are_appended_and_cut_back(tmp_path, experiment):
     assert json.loads((directory.path / "final.json").read_text()) == {"rounds": 3}
     again = RunDirectory.open(tmp_path / "run", experiment, resume=True)
     assert again.rounds() == [line(1), line(2), line(3)]
-    again.truncate(2)
+    again.go_on(2)
     assert again.rounds() == [line(1), line(2)]
     assert not (directory.path / "final.json").exists()  # its numbers are no longer those of the record
     again.append_round(line(3))
     assert again.rounds() == [line(1), line(2), line(3)]
-    assert sorted(path.name for path in directory.path.iterdir()) == ["config.toml", "environment.json", "rounds.jsonl"]
+    files = [".lock", "config.toml", "environment.json", "rounds.jsonl"]
+    assert sorted(path.name for path in directory.path.iterdir()) == files
 
 
 def test_half_a_line_that_a_kill_left_is_cut_off(tmp_path, experiment):
@@ -87,7 +89,7 @@ def test_fewer_rounds_than_the_checkpoint_knows_of(tmp_path, experiment):
     directory = RunDirectory.open(tmp_path / "run", experiment, resume=False)
     directory.append_round(line(1))
     with pytest.raises(RecordError, match="the checkpoint is of round 2, got only 1 rounds on record"):
-        directory.truncate(2)
+        directory.go_on(2)
 
 
 @pytest.mark.parametrize(("finished", "state"), [(False, "an unfinished"), (True, "a finished")])
@@ -100,16 +102,54 @@ def test_a_run_of_the_same_experiment_needs_resume(tmp_path, experiment, finishe
 
 
 def test_more_rounds_are_the_same_experiment_to_go_on_with(tmp_path, experiment):
+    """Nothing changes before it is known that there is a checkpoint; then the last round is no longer the last."""
     out = tmp_path / "run"
-    RunDirectory.open(out, experiment, resume=False).finish({"rounds": 3})
+    directory = RunDirectory.open(out, experiment, resume=False)
+    for number in (1, 2, 3):
+        directory.append_round(line(number, evaluation={}) if number == 3 else line(number))
+    directory.finish({"rounds": 3})
+    before = {path.name: path.read_bytes() for path in out.iterdir()}
     longer = load_experiment(tmp_path / "experiment.toml", ["federation.rounds=5"])
     with pytest.raises(RecordError, match=r"federation\.rounds is 3 there, got 5"):
         RunDirectory.open(out, longer, resume=False)
-    RunDirectory.open(out, longer, resume=True)
+    directory = RunDirectory.open(out, longer, resume=True)
+    with pytest.raises(RecordError, match="is finished and no sound checkpoint is left of it"):
+        directory.go_on(0, longer)
+    (out / ".lock").unlink()
+    assert {path.name: path.read_bytes() for path in out.iterdir()} == before
+    directory.go_on(3, longer)
     assert (out / "config.toml").read_text() == to_toml(longer)
     assert not (out / "final.json").exists()
+    assert directory.rounds() == [line(1), line(2), line(3)]
     with pytest.raises(RecordError, match=r"federation\.rounds is 5 there, got 3"):
         RunDirectory.open(out, experiment, resume=True)
+
+
+def test_a_finished_record_without_its_checkpoints_is_never_started_over(tmp_path, experiment):
+    """Committed results are such records."""
+    directory = RunDirectory.open(tmp_path / "run", experiment, resume=False)
+    directory.append_round(line(1))
+    directory.finish({})
+    with pytest.raises(RecordError, match="no sound checkpoint is left of it"):
+        RunDirectory.open(tmp_path / "run", experiment, resume=True).go_on(0, experiment)
+    assert directory.rounds() == [line(1)]
+    assert (tmp_path / "run" / "final.json").exists()
+
+
+def test_two_processes_do_not_write_one_directory(tmp_path, experiment):
+    out = tmp_path / "run"
+    directory = RunDirectory.open(out, experiment, resume=False)
+    program = (
+        "import sys; from pathlib import Path; from fedfibos.experiment import load_experiment\n"
+        "from fedfibos.record import RunDirectory\n"
+        "RunDirectory.open(Path(sys.argv[1]), load_experiment(sys.argv[2]), resume=True)"
+    )
+    command = [sys.executable, "-c", program, str(out), str(tmp_path / "experiment.toml")]
+    refused = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert "RecordError" in refused.stderr
+    assert "is another process's: wait for it, or choose another --out" in refused.stderr
+    del directory
+    subprocess.run(command, check=True)
 
 
 @pytest.mark.parametrize(
@@ -176,7 +216,8 @@ def test_a_full_disk_is_one_line_and_loses_nothing(tmp_path, experiment, monkeyp
                 write()
             assert "\n" not in str(caught.value)
     assert directory.rounds() == [line(1)]
-    assert sorted(path.name for path in directory.path.iterdir()) == ["config.toml", "environment.json", "rounds.jsonl"]
+    files = [".lock", "config.toml", "environment.json", "rounds.jsonl"]
+    assert sorted(path.name for path in directory.path.iterdir()) == files
     directory.append_round(line(2))
     assert directory.rounds() == [line(1), line(2)]
 

@@ -15,11 +15,17 @@ import errno
 import json
 import os
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+try:
+    import fcntl
+except ImportError:  # not a POSIX system: nothing keeps two processes from one directory
+    fcntl = None  # type: ignore[assignment]
 
 from fedfibos.environment import describe
 from fedfibos.experiment import Experiment, to_toml
@@ -31,6 +37,7 @@ ENVIRONMENT = "environment.json"
 ROUNDS = "rounds.jsonl"
 FINAL = "final.json"
 EVALUATION = "evaluation.json"
+LOCK = ".lock"
 
 
 class RecordError(RuntimeError):
@@ -39,7 +46,7 @@ class RecordError(RuntimeError):
 
 @dataclass(frozen=True)
 class RunDirectory:
-    """The files of one run.
+    """The files of one run, this process's own as long as the object lives.
 
     Attributes:
         path: The directory.
@@ -48,8 +55,15 @@ class RunDirectory:
     path: Path
 
     @classmethod
-    def open(cls, out: Path, experiment: Experiment | str, resume: bool, device: str = "cpu") -> RunDirectory:
-        """Start a run directory, or go on with one.
+    def open(
+        cls,
+        out: Path,
+        experiment: Experiment | str,
+        resume: bool,
+        device: str = "cpu",
+        warn: Callable[[str], None] = lambda text: None,
+    ) -> RunDirectory:
+        """Start a run directory, or go on with one; of an earlier run nothing is changed before :meth:`go_on`.
 
         Args:
             out: The directory; made if it is not there. With ``resume`` it may also be new or empty.
@@ -57,18 +71,19 @@ class RunDirectory:
             resume: Whether a run of the same experiment that is already there is continued; with more rounds than it
                 had, too, unless its learning rate follows a schedule over all of them (``cosine``).
             device: ``cpu`` or ``cuda``, for ``environment.json``.
+            warn: Told where the user's own code has changed since.
 
         Raises:
             RecordError: It holds another experiment (names the first key that differs), a run of the same one while
-                ``resume`` is not given, other files, or cannot be written.
+                ``resume`` is not given, other files, is another process's, or cannot be written.
         """
         directory = cls(out)
         config = experiment if isinstance(experiment, str) else to_toml(experiment)
         with _one_line(out):
-            if (out / CONFIG).exists():
-                if resume and isinstance(experiment, Experiment) and directory._lengthened(experiment):
-                    _write(out / CONFIG, config)
-                directory._check_same(config)
+            there = (out / CONFIG).exists()
+            if there:
+                if not (resume and isinstance(experiment, Experiment) and directory._lengthened(experiment)):
+                    directory._check_same(config)
                 if not resume:
                     state = "a finished" if (out / FINAL).exists() else "an unfinished"
                     raise RecordError(
@@ -76,11 +91,12 @@ class RunDirectory:
                     )
             elif out.exists() and any(not _temporary(path) for path in out.iterdir()):
                 raise RecordError(f"{out} is not empty and no run directory: choose another --out")
-            else:
-                out.mkdir(parents=True, exist_ok=True)
+            out.mkdir(parents=True, exist_ok=True)
+            directory._lock()
+            if not there:
                 _write(out / CONFIG, config)
             if not (out / FINAL).exists():  # nothing is made of a finished run
-                directory._note_environment(device, _own_code(experiment))
+                directory._note_environment(device, _own_code(experiment), warn)
             directory._drop_unfinished_line()
         return directory
 
@@ -124,25 +140,54 @@ class RunDirectory:
             records.append(record)
         return records
 
-    def truncate(self, rounds: int) -> None:
-        """Keep the first ``rounds`` rounds: those that a checkpoint knows of.
+    def go_on(self, rounds: int, experiment: Experiment | None = None) -> None:
+        """Keep the first ``rounds`` rounds, those that a checkpoint knows of, and forget how the run ended.
+
+        Args:
+            rounds: Finished rounds that are gone on from; 0 without a checkpoint.
+            experiment: Where it now has more rounds, what the record then says.
 
         Raises:
-            RecordError: Fewer are on record.
+            RecordError: Fewer are on record, or the run is finished and no checkpoint is left of it.
         """
         records = self.rounds()
         path = self.path / ROUNDS
         if len(records) < rounds:
             raise RecordError(f"{path}: the checkpoint is of round {rounds}, got only {len(records)} rounds on record")
+        if not rounds and (self.path / FINAL).exists():
+            raise RecordError(f"{self.path} is finished and no sound checkpoint is left of it: choose another --out")
+        kept = records[:rounds]
         with _one_line(path):
+            if experiment is not None and self._lengthened(experiment):
+                if rounds % experiment.evaluation.every:  # evaluated for being the last, which it no longer is
+                    kept[-1] = {key: value for key, value in kept[-1].items() if key != "evaluation"}
+                _write(self.path / CONFIG, to_toml(experiment))
             (self.path / FINAL).unlink(missing_ok=True)
-            if len(records) > rounds:
-                _write(path, b"".join(map(_json_line, records[:rounds])))
+            if kept != records:
+                _write(path, b"".join(map(_json_line, kept)))
 
     def finish(self, final: Mapping[str, Any]) -> None:
         """Write ``final.json``, whole or not at all."""
         with _one_line(self.path / FINAL):
             _write(self.path / FINAL, json.dumps(final, indent=2, allow_nan=False) + "\n")
+            (self.path / LOCK).unlink(missing_ok=True)
+
+    def _lock(self) -> None:
+        """Hold the directory until this object is gone or the process ends.
+
+        The lock is the process's own: forked workers that outlive a kill do not keep it.
+
+        Raises:
+            RecordError: Another process holds it.
+        """
+        if fcntl is None:
+            return
+        handle = os.open(self.path / LOCK, os.O_RDWR | os.O_CREAT, 0o644)
+        weakref.finalize(self, os.close, handle)
+        try:
+            fcntl.lockf(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise RecordError(f"{self.path} is another process's: wait for it, or choose another --out") from None
 
     def _lengthened(self, experiment: Experiment) -> bool:
         """Whether the experiment is the one that is here with more rounds, and its first rounds are the same."""
@@ -150,10 +195,7 @@ class RunDirectory:
         before = there.get("federation.rounds", rounds)
         if experiment.local.schedule == "cosine" or not isinstance(before, int) or before >= rounds:
             return False
-        if there | {"federation.rounds": rounds} != dict(_flat(tomllib.loads(to_toml(experiment)))):
-            return False
-        (self.path / FINAL).unlink(missing_ok=True)
-        return True
+        return there | {"federation.rounds": rounds} == dict(_flat(tomllib.loads(to_toml(experiment))))
 
     def _config(self) -> dict[str, Any]:
         """The settings that are here: dotted key -> value."""
@@ -173,7 +215,7 @@ class RunDirectory:
                     f"{self.path} holds another experiment: {key} is {old} there, got {new}: choose another --out"
                 )
 
-    def _note_environment(self, device: str, own: Mapping[str, Any]) -> None:
+    def _note_environment(self, device: str, own: Mapping[str, Any], warn: Callable[[str], None]) -> None:
         """Record where the run is made; a resumption in another environment is added to it."""
         path = self.path / ENVIRONMENT
         now = {**describe(device), **own}
@@ -183,6 +225,9 @@ class RunDirectory:
         first = json.loads(path.read_text(encoding="utf-8"))
         resumed = first.pop("resumed", [])
         latest = resumed[-1] if resumed else first
+        for name, digest in own.get("own", {}).items():
+            if latest.get("own", {}).get(name) != digest:
+                warn(f"the file of {name} has changed since {self.path} was last run: this may be another experiment")
         if any(latest.get(key) != value for key, value in now.items() if key != "command"):
             _write(path, json.dumps({**first, "resumed": [*resumed, now]}, indent=2) + "\n")
 
@@ -268,7 +313,7 @@ def _json_line(record: Mapping[str, Any]) -> bytes:
 
 
 def _temporary(path: Path) -> bool:
-    return path.name.startswith(".") and path.name.endswith(".tmp")
+    return path.name == LOCK or (path.name.startswith(".") and path.name.endswith(".tmp"))
 
 
 def _write(path: Path, content: str | bytes) -> None:

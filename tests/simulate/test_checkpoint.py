@@ -12,7 +12,7 @@ from torch import nn
 
 from fedfibos.params import Params, layout_of
 from fedfibos.simulate import checkpoint as module
-from fedfibos.simulate.checkpoint import Checkpoint, CheckpointStore
+from fedfibos.simulate.checkpoint import Checkpoint, CheckpointStore, OtherModelError
 from fedfibos.types import State
 
 LAYOUT = layout_of(nn.Linear(3, 2))
@@ -88,11 +88,10 @@ def test_a_damaged_row_is_seen(tmp_path):
     assert len(warnings) == 1
 
 
-def test_another_models_checkpoint_is_not_loaded(tmp_path):
+def test_another_models_checkpoint_is_no_damage_to_pass_over(tmp_path):
     CheckpointStore(tmp_path).save(at(1))
-    warnings: list[str] = []
-    assert CheckpointStore(tmp_path).load_latest(layout_of(nn.Linear(4, 2)), warnings.append) is None
-    assert "8 parameters, the model 10" in warnings[0]
+    with pytest.raises(OtherModelError, match="round-000001 is of a model of 8 parameters, got one of 10"):
+        CheckpointStore(tmp_path).load_latest(layout_of(nn.Linear(4, 2)), fail)
 
 
 def test_a_half_written_checkpoint_is_not_a_checkpoint(tmp_path):

@@ -100,11 +100,15 @@ def test_ctrl_c_finishes_the_round_and_resume_gives_the_same_bytes(toml, tmp_pat
 
 
 def test_a_finished_run_goes_on_to_more_rounds_as_if_it_had_never_stopped(toml, tmp_path):
-    run(toml, tmp_path / "longer", "federation.rounds=2")
-    longer = run(toml, tmp_path / "longer", "federation.rounds=5", resume=True)
-    at_once = run(toml, tmp_path / "at once", "federation.rounds=5")
-    assert longer["params_sha256"] == at_once["params_sha256"]
-    assert longer["rounds"] == 5
+    """Parameters, accuracies and every line of the record but its seconds."""
+    cadence = "evaluation.every=2"
+    run(toml, tmp_path / "longer", "federation.rounds=3", cadence)
+    longer = run(toml, tmp_path / "longer", "federation.rounds=7", cadence, resume=True)
+    at_once = run(toml, tmp_path / "at once", "federation.rounds=7", cadence)
+    assert {**longer, "seconds": 0} == {**at_once, "seconds": 0}
+    of_both = [[{**line, "seconds": 0} for line in records(tmp_path / name)] for name in ("longer", "at once")]
+    assert of_both[0] == of_both[1]
+    assert (tmp_path / "longer" / "config.toml").read_text() == (tmp_path / "at once" / "config.toml").read_text()
 
 
 @pytest.mark.parametrize("delay", [0.0, 0.15, 0.4])

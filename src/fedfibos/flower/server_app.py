@@ -16,6 +16,7 @@ from fedfibos.evaluate import Scoring, correct, evaluate
 from fedfibos.flower.client_app import MakeTask
 from fedfibos.flower.strategy import LOG, Round, SubmodelStrategy, arrays_of, clients_of
 from fedfibos.flower.task import Settings, Task
+from fedfibos.local import one_thread
 from fedfibos.model import keeps_statistics
 from fedfibos.params import Params
 from fedfibos.progress import percent
@@ -75,12 +76,8 @@ def serve(task: Task, grid: Grid, out: Path, *, resume: bool = False, scored: Ev
     Raises:
         NoUploadError: A round with fewer usable uploads than wanted; the checkpoint before it is kept.
     """
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
+    with one_thread():
         return _Server(task, grid, out, resume, scored).run()
-    finally:
-        torch.set_num_threads(before)
 
 
 class _Server:
@@ -95,7 +92,7 @@ class _Server:
             params = task.model.initial_params()
             checkpoint = Checkpoint(0, params, task.method.init(params))
         self.now, self.written = checkpoint, checkpoint.round
-        self.directory.truncate(checkpoint.round)
+        self.directory.go_on(checkpoint.round)
         self.started = time.perf_counter()
 
     def run(self) -> dict[str, Any]:

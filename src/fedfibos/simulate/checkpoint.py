@@ -30,6 +30,10 @@ from fedfibos.types import MemoryRows, Rows, State
 KEEP = 2
 
 
+class OtherModelError(ValueError):
+    """A sound checkpoint of a model with another number of parameters."""
+
+
 class DamagedCheckpointError(RuntimeError):
     """A checkpoint whose files are not what its ``meta.json`` says."""
 
@@ -96,7 +100,11 @@ class CheckpointStore:
         self._drop_old()
 
     def load_latest(self, layout: Layout, warn: Callable[[str], None]) -> Checkpoint | None:
-        """The newest sound checkpoint; damaged ones are reported through ``warn`` and passed over."""
+        """The newest sound checkpoint; damaged ones are reported through ``warn`` and passed over.
+
+        Raises:
+            OtherModelError: It is of a model with another number of parameters.
+        """
         for path in reversed(self._finished()):
             try:
                 return self._load(path, layout)
@@ -111,10 +119,12 @@ class CheckpointStore:
                 if _digest(path / file) != digest:
                     raise DamagedCheckpointError(f"{file} does not have the recorded SHA-256")
             if meta["size"] != layout.size:
-                raise DamagedCheckpointError(f"it has {meta['size']} parameters, the model {layout.size}")
+                raise OtherModelError(f"{path} is of a model of {meta['size']} parameters, got one of {layout.size}")
             flat = load_file(path / "params.safetensors")["flat"]
             state = State(load_file(path / "state.safetensors"))
             rows = self._load_rows(path, meta)
+        except OtherModelError:
+            raise
         except (OSError, ValueError, KeyError, SafetensorError) as error:
             raise DamagedCheckpointError(str(error).splitlines()[0]) from error
         return Checkpoint(meta["round"], Params(layout, flat), replace(state, rows=rows))

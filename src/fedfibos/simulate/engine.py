@@ -122,7 +122,7 @@ def simulate(
     """
     with one_thread():
         world = build_world(experiment, device=device, data_dir=data_dir, warn=on_warning)
-        directory = RunDirectory.open(out, experiment, resume, device)
+        directory = RunDirectory.open(out, experiment, resume, device, on_warning)
         store = CheckpointStore(directory.path, experiment.run.score_home, experiment.run.score_bytes)
         checkpoint = store.load_latest(world.model.layout, on_warning) if resume else None
         if checkpoint is None:
@@ -130,7 +130,7 @@ def simulate(
             params = Params(params.layout, params.flat.to(world.model.device))
             checkpoint = Checkpoint(0, params, replace(world.method.init(params), rows=store.empty_rows()))
         checkpoint = checkpoint.to(world.model.device)
-        directory.truncate(checkpoint.round)
+        directory.go_on(checkpoint.round, experiment)
         run = _Run(experiment, world, directory, store, on_round, on_warning)
         run.check_fleet(checkpoint)
         engine = executor(setting_of(experiment, world), num_workers(workers, device, experiment.federation.cohort))
