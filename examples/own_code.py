@@ -13,9 +13,9 @@ def tumours(folder: Path | None) -> Split:
     """Called with the data folder, or None. Here scikit-learn brings the data: 569 tumours, 30 measurements each."""
     bunch = load_breast_cancer()
     inputs, labels = torch.tensor(bunch.data).float(), torch.tensor(bunch.target).long()
-    inputs = (inputs - inputs.mean(0)) / inputs.std(0)
     order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(0))
     train, test = order[:450], order[450:]
+    inputs = (inputs - inputs[train].mean(0)) / inputs[train].std(0)
     return Split(
         TensorData(inputs[train], labels[train]),
         TensorData(inputs[test], labels[test]),

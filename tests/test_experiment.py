@@ -117,6 +117,9 @@ def test_another_partition_scheme_leaves_the_settings_of_the_old_one_behind(mini
     assert load_experiment(minimal).data.partition == Partition("pathological", classes_per_client=3, min_size=5)
     assert load_experiment(minimal, ["data.partition.alpha=1.0"]).data.partition.classes_per_client == 3
     assert load_experiment(minimal, ["data.partition.scheme=iid"]).data.partition == Partition("iid")
+    minimal.write_text(MINIMAL + "[data.partition]\nalpha = 0.1\n")  # of the default scheme
+    assert load_experiment(minimal, ["data.partition.scheme=dirichlet"]).data.partition.alpha == 0.1
+    assert load_experiment(minimal, ["data.partition.scheme=iid"]).data.partition == Partition("iid")
 
 
 @pytest.mark.parametrize("order", [1, -1])
@@ -129,6 +132,8 @@ def test_the_order_of_a_command_line_is_of_no_account(minimal, order):
     assert experiment.build_method().sharing == "client"
     assert experiment.data.partition == Partition("dirichlet-by-class", min_size=5)
     assert load_experiment(minimal, ["seed=1", "seed=2"]).seed == 2  # of one key typed twice, the last
+    halves = ["federation.capacities.1.0=0.5", "federation.capacities.0.5=0.5"]
+    assert load_experiment(minimal, halves[::order]).federation.capacities == {1.0: 0.5, 0.5: 0.5}
 
 
 @pytest.mark.parametrize(

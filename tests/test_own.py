@@ -42,6 +42,21 @@ def points(folder):
 def nothing(*arguments, **options):
     return None
 
+def narrow(classes):
+    return net(classes, (4,))
+
+def plain(num_classes, input_shape):
+    return net(num_classes, input_shape, 5)
+
+def anything(**options):
+    return net(options["num_classes"], options["input_shape"], options["width"])
+
+def several(num_classes, input_shape, hidden=(6, 5)):
+    return net(num_classes, input_shape, hidden[0])
+
+def broken(num_classes, input_shape):
+    return 1 / 0
+
 def unfit(*, num_classes, input_shape):
     return None
 """
@@ -95,14 +110,17 @@ def test_settings_are_written_out_as_far_as_toml_goes(mine, monkeypatch):
 @pytest.mark.parametrize(
     ("override", "message"),
     [
-        ("model.name=mine_of_the_test:nets", "must be one of .*'net'.*, got 'nets'; did you mean 'net'"),
+        ("model.name=mine_of_the_test:nets", "must have a function nets, it has none; did you mean 'net'"),
         ("model.name=mine_of_the_tes:net", "no module 'mine_of_the_tes' in the current folder or among what is"),
         ("model.name=mine_of_the_test:", "model.name must be a name of ours or 'module:function', got"),
-        ("model.name=mine_of_the_test:nothing", "must take num_classes and input_shape, it does not take num_classes"),
+        (
+            "model.name=mine_of_the_test:narrow",
+            "mine_of_the_test:narrow must take num_classes, it has no such parameter",
+        ),
         ("model.name=mine_of_the_test:needs", "options.hidden is missing"),
-        ("model.name=mine_of_the_test:NOT_A_FUNCTION", "must be one of .*got 'NOT_A_FUNCTION'"),
-        ("model.options.hiden=3", "unknown key 'model.options.hiden'; did you mean 'model.options.hidden'"),
-        ("model.norm=batch", "model.norm must be absent: mine_of_the_test:net has no such parameter, got 'batch'"),
+        ("model.name=mine_of_the_test:NOT_A_FUNCTION", "must have a function NOT_A_FUNCTION, got 3"),
+        ("model.options.hiden=3", "must take hiden, it has no such parameter; did you mean 'hidden'"),
+        ("model.norm=batch", "command line: mine_of_the_test:net must take norm, it has no such parameter"),
         ("data.name=mine_of_the_test:pints", "did you mean 'points'"),
         ("model.name=3", "model.name must be one of .*, got 3"),
     ],
@@ -114,6 +132,58 @@ def test_one_line_errors_of_settings(mine, monkeypatch, override, message):
     with pytest.raises(ExperimentError, match=message) as error:
         load_experiment("mine.toml", [override])
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("model", "options"),
+    [
+        ("plain", ""),
+        ("anything", ", options = { width = 3 }"),
+        ("several", ""),
+        ("several", ", options = { hidden = [3] }"),
+    ],
+)
+def test_the_record_of_any_model_is_loaded_as_it_was_without_its_code(mine, monkeypatch, model, options):
+    (mine / "mine.toml").write_text(
+        EXPERIMENT.replace("mine_of_the_test:net", f"mine_of_the_test:{model}").replace(
+            ", options = { hidden = 5 }", options
+        )
+    )
+    assert main(["run", "mine.toml", "--out", "run", "--workers", "1"]) == 0
+    experiment = load_experiment("mine.toml")
+    assert ("hidden = [\n" in to_toml(experiment)) == (model == "several")
+    monkeypatch.setattr(sys, "path", [folder for folder in sys.path if folder != str(mine)])
+    sys.modules.pop("mine_of_the_test")
+    (mine / "mine_of_the_test.py").unlink()
+    assert to_toml(load_experiment("run")) == to_toml(experiment)
+    assert main(["report", "run", "--out", "page.html"]) == 0
+
+
+def test_what_goes_wrong_in_the_users_code_is_one_line_with_its_place(mine, monkeypatch, capsys):
+    broken = ["run", "mine.toml", "--out", "run", "model.name=mine_of_the_test:broken"]
+    (mine / "mine.toml").write_text(EXPERIMENT.replace(", options = { hidden = 5 }", ""))
+    assert main(broken) == 1
+    err = capsys.readouterr().err
+    place = MINE.splitlines().index("    return 1 / 0") + 1
+    assert f"fails with ZeroDivisionError: division by zero (mine_of_the_test.py, line {place})" in err
+    assert err.count("\n") == 1
+    (mine / "not_python.py").write_text("def (")
+    assert main([*broken[:-1], "model.name=not_python:net"]) == 2
+    assert "importing not_python fails with SyntaxError" in capsys.readouterr().err
+
+
+def test_changed_code_is_warned_of_and_another_size_is_refused(mine, capsys):
+    assert main(["run", "mine.toml", "--out", "run", "--workers", "1"]) == 0
+    (mine / "mine_of_the_test.py").write_text(MINE + "\n# a word\n")
+    longer = ["run", "mine.toml", "--out", "run", "--workers", "1", "--resume", "federation.rounds=3"]
+    assert main(longer) == 0
+    assert "the file of mine_of_the_test:net has changed since run was last run" in capsys.readouterr().out
+    (mine / "mine_of_the_test.py").write_text(MINE.replace("num_classes)", "num_classes, bias=False)"))
+    sys.modules.pop("mine_of_the_test")
+    before = (mine / "run" / "rounds.jsonl").read_bytes()
+    assert main([*longer[:-1], "federation.rounds=4"]) == 1
+    assert "is of a model of 43 parameters, got one of 40" in capsys.readouterr().err
+    assert (mine / "run" / "rounds.jsonl").read_bytes() == before
 
 
 def test_a_module_whose_import_is_missing_says_which(mine, monkeypatch):
@@ -186,6 +256,10 @@ def test_owners_stay_with_their_examples_when_some_are_held_out(mine, capsys):
     split = Split(tensors([0, 1, 0, 1, 0, 1]), tensors([0]), ("a", "b"), owners=torch.tensor([0, 1, 0, 1, 0, 1]))
     less = split.validation(1 / 3, torch.Generator().manual_seed(0))
     assert torch.equal(less.owners, less.train.labels)  # odd examples are owner 1's and of class 1
+    owners = torch.arange(40) // 2
+    few = Split(tensors([0, 1] * 20), tensors([0]), ("a", "b"), owners=owners)
+    for seed in range(5):  # everybody keeps something, whatever is drawn
+        assert len(few.validation(0.4, torch.Generator().manual_seed(seed)).owners.unique()) == 20
     natural = ["run", "mine.toml", "data.partition.scheme=natural", "--out", "run"]
     assert main([*natural, "federation.clients=3"]) == 0
     assert main([*natural[:-1], "other"]) == 1

@@ -6,7 +6,7 @@ import dataclasses
 import itertools
 import re
 import tomllib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -18,6 +18,7 @@ from fedfibos.data.partition import Partition
 from fedfibos.method import Method
 from fedfibos.methods import METHODS
 from fedfibos.models import options_of
+from fedfibos.own import is_own
 from fedfibos.sections import (
     CONFIG,
     Data,
@@ -82,8 +83,6 @@ SECTIONS: Mapping[str, type[Any]] = {
 
 
 COMMAND_LINE = "command line"
-Kept = Callable[[str, Mapping[str, Any], Mapping[str, Any]], Mapping[str, Any]]
-"""(table's name, its earlier settings, later ones) -> those of the earlier that still hold."""
 
 
 @dataclass(frozen=True)
@@ -128,7 +127,7 @@ def load_experiment(path: Path | str, overrides: Sequence[str | Layer] = ()) -> 
             _check_keys(layer.values, merged)
         except ValueError as error:
             raise ExperimentError(f"{layer.source}: {error}") from None
-    return _build(merged, layers)
+    return _build(merged, layers, own_code=not path.is_dir() or bool(overrides))
 
 
 def to_toml(experiment: Experiment) -> str:
@@ -175,8 +174,15 @@ def _together(overrides: Sequence[str | Layer]) -> Iterator[Layer]:
             continue
         values: dict[str, Any] = {}
         for text in cast(Iterator[str], items):
-            values = _merge(values, _override(text), kept=lambda section, old, new: old)
+            values = _joined(values, _override(text))
         yield Layer(COMMAND_LINE, values)
+
+
+def _joined(old: Any, new: Any) -> Any:
+    """Tables with the keys of both; of anything else the later."""
+    if not (isinstance(old, dict) and isinstance(new, dict)):
+        return new
+    return {**old, **{key: _joined(old.get(key), value) for key, value in new.items()}}
 
 
 def _override(text: str) -> dict[str, Any]:
@@ -203,14 +209,15 @@ def _literal(text: str) -> Any:
 NESTED = ("partition", "options")
 """Tables within a section that are merged key by key; others (capacities) are replaced as a whole."""
 
-CHOSEN_BY = {"method": "name", "model": "name", "partition": "scheme"}
-"""Table -> the key that says what its other keys are about."""
+CHOSEN_BY = {"method": ("name", None), "model": ("name", None), "partition": ("scheme", Partition().scheme)}
+"""Table -> the key that says what its other keys are about, and its default."""
 
 
 def _kept(section: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
     """What of a section's earlier settings still holds beside later ones."""
-    chooses = CHOSEN_BY.get(section, "")
-    if new.get(chooses, old.get(chooses)) != old.get(chooses):
+    chooses, default = CHOSEN_BY.get(section, ("", None))
+    before = old.get(chooses, default)
+    if new.get(chooses, before) != before:
         return {}
     if section == "method" and new.get("preset", old.get("preset")) != old.get("preset"):
         return {key: value for key, value in old.items() if key == "name"}
@@ -219,7 +226,7 @@ def _kept(section: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[
     return {key: value for key, value in old.items() if key not in dropped}
 
 
-def _merge(old: Mapping[str, Any], new: Mapping[str, Any], kept: Kept = _kept) -> dict[str, Any]:
+def _merge(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
     """Settings of a later layer over those of the earlier ones."""
     merged = dict(old)
     for section, content in new.items():
@@ -227,11 +234,11 @@ def _merge(old: Mapping[str, Any], new: Mapping[str, Any], kept: Kept = _kept) -
         if not (isinstance(before, dict) and isinstance(content, dict)):
             merged[section] = content
             continue
-        still = kept(section, before, content)
-        merged[section] = {**still, **content}
+        kept = _kept(section, before, content)
+        merged[section] = {**kept, **content}
         for nested in NESTED:
-            if isinstance(still.get(nested), dict) and isinstance(content.get(nested), dict):
-                merged[section][nested] = {**kept(nested, still[nested], content[nested]), **content[nested]}
+            if isinstance(kept.get(nested), dict) and isinstance(content.get(nested), dict):
+                merged[section][nested] = {**_kept(nested, kept[nested], content[nested]), **content[nested]}
     return merged
 
 
@@ -252,8 +259,9 @@ def _check_keys(values: Mapping[str, Any], merged: Mapping[str, Any]) -> None:
                     raise ValueError(f"{section}.{key} must be a table, got {value!r}")
                 paths = [f"{section}.{key}.{inner}" for inner in value]
             for path in paths:
-                if path not in keys and f"{section}.*" not in keys:
-                    siblings = [known for known in keys if known.startswith(path.rpartition(".")[0] + ".")]
+                table = path.rpartition(".")[0]
+                if path not in keys and f"{section}.*" not in keys and f"{table}.*" not in keys:
+                    siblings = [known for known in keys if known.startswith(f"{table}.")]
                     raise ValueError(_unknown(path, siblings, keys))
 
 
@@ -270,10 +278,14 @@ def _known_keys(merged: Mapping[str, Any]) -> list[str]:
                 check_name("method.name", chosen, METHODS)
             names = ["name", "preset", *(field_names(METHODS[chosen]) if chosen is not None else "*")]
         if section == "model":
-            options = [f"options.{name}" for name in options_of(chosen)] if chosen is not None else ["*"]
-            names = ["name", "norm", "channels_last", *options]
+            names = ["name", "norm", "channels_last", *(_option_keys(chosen) if chosen is not None else "*")]
         keys += [f"{section}.{name}" for name in names]
     return keys
+
+
+def _option_keys(model: Any) -> list[str]:
+    """Keys of a model's options; any, where the model is the user's own."""
+    return ["options.*"] if is_own(model) else [f"options.{name}" for name in options_of(model)]
 
 
 def _unknown(path: str, siblings: Sequence[str], keys: Sequence[str]) -> str:
@@ -284,8 +296,11 @@ def _unknown(path: str, siblings: Sequence[str], keys: Sequence[str]) -> str:
     return f"unknown key {path!r}{near or '; it must be ' + listed(siblings)}"
 
 
-def _build(merged: Mapping[str, Any], layers: Sequence[Layer]) -> Experiment:
-    """Validate section by section; an error names the layer that wrote the value."""
+def _build(merged: Mapping[str, Any], layers: Sequence[Layer], own_code: bool) -> Experiment:
+    """Validate section by section; an error names the layer that wrote the value.
+
+    ``own_code``: whether the user's own model and data are looked up; what a record says of them is taken as it is.
+    """
     built: dict[str, Any] = {}
     try:
         built["seed"] = checked(Seed, merged.get("seed", 0), "seed")
@@ -295,9 +310,20 @@ def _build(merged: Mapping[str, Any], layers: Sequence[Layer]) -> Experiment:
                 settings = {key: values.pop(key) for key in list(values) if key not in ("name", "preset")}
                 values["settings"] = settings
             built[section] = checked(cls, values, section)
+            if own_code and section in ("data", "model"):
+                built[section] = _resolved(built[section], section)
     except ExperimentError as error:
         raise ExperimentError(f"{_source(layers, error.key)}: {error}") from None
     return Experiment(**built)
+
+
+def _resolved(choice: Data | ModelChoice, section: str) -> Data | ModelChoice:
+    try:
+        return choice.resolved()
+    except ExperimentError:
+        raise
+    except ValueError as error:
+        raise ExperimentError(str(error), f"{section}.name") from error
 
 
 def _source(layers: Sequence[Layer], key: str) -> str:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import hashlib
 import importlib
 import inspect
+import traceback
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
-from fedfibos.validation import check_name
+from fedfibos.validation import check_name, did_you_mean
 
 T = TypeVar("T")
 
@@ -49,6 +50,26 @@ def source_sha256(name: str) -> str | None:
     return None if file is None else hashlib.sha256(Path(file).read_bytes()).hexdigest()
 
 
+def called(what: str, name: str, function: Callable[..., T], *arguments: Any, **options: Any) -> T:
+    """Call a user's own function; what goes wrong in it is one line that says where.
+
+    Raises:
+        ValueError: From what it raised.
+    """
+    try:
+        return function(*arguments, **options)
+    except Exception as error:
+        raise ValueError(f"{what} = {name!r} fails with {_told(error)}") from error
+
+
+def _told(error: Exception) -> str:
+    """What was raised, and the file and line where."""
+    if isinstance(error, SyntaxError):  # says so itself
+        return f"{type(error).__name__}: {error}"
+    at = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{type(error).__name__}: {error} ({Path(at.filename).name}, line {at.lineno})"
+
+
 def _imported(what: str, name: str) -> Callable[..., Any]:
     module, _, attribute = name.partition(":")
     if not module or not attribute.isidentifier():
@@ -61,9 +82,11 @@ def _imported(what: str, name: str) -> Callable[..., Any]:
         raise ValueError(
             f"{what} = {name!r}: no module {error.name!r} in the current folder or among what is installed"
         ) from None
+    except Exception as error:
+        raise ValueError(f"{what} = {name!r}: importing {module} fails with {_told(error)}") from error
     found = getattr(home, attribute, None)
     if not callable(found):
-        near = [key for key, value in vars(home).items() if callable(value) and not key.startswith("_")]
-        check_name(f"{what}: the function of {module}", attribute, near)
-        raise ValueError(f"{what} = {name!r}: {attribute} must be a function, got {found!r}")
+        near = did_you_mean(attribute, [key for key, value in vars(home).items() if callable(value)])
+        got = "it has none" if found is None else f"got {found!r}"
+        raise ValueError(f"{what} = {name!r}: {module} must have a function {attribute}, {got}{near}")
     return found  # type: ignore[no-any-return]

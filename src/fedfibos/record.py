@@ -63,7 +63,7 @@ class RunDirectory:
         device: str = "cpu",
         warn: Callable[[str], None] = lambda text: None,
     ) -> RunDirectory:
-        """Start a run directory, or go on with one; of an earlier run nothing is changed before :meth:`go_on`.
+        """Start a run directory, or go on with one, of which only its environment is noted before :meth:`go_on`.
 
         Args:
             out: The directory; made if it is not there. With ``resume`` it may also be new or empty.
@@ -80,9 +80,10 @@ class RunDirectory:
         directory = cls(out)
         config = experiment if isinstance(experiment, str) else to_toml(experiment)
         with _one_line(out):
-            there = (out / CONFIG).exists()
+            there, longer = (out / CONFIG).exists(), False
             if there:
-                if not (resume and isinstance(experiment, Experiment) and directory._lengthened(experiment)):
+                longer = resume and isinstance(experiment, Experiment) and directory._lengthened(experiment)
+                if not longer:
                     directory._check_same(config)
                 if not resume:
                     state = "a finished" if (out / FINAL).exists() else "an unfinished"
@@ -95,7 +96,7 @@ class RunDirectory:
             directory._lock()
             if not there:
                 _write(out / CONFIG, config)
-            if not (out / FINAL).exists():  # nothing is made of a finished run
+            if longer or not (out / FINAL).exists():  # nothing is made of a finished run
                 directory._note_environment(device, _own_code(experiment), warn)
             directory._drop_unfinished_line()
         return directory

@@ -13,10 +13,10 @@ from fedfibos.capacities import TABLES, check_table
 from fedfibos.data import DATA_SETS
 from fedfibos.data.partition import Partition
 from fedfibos.methods import METHODS, PRESETS
-from fedfibos.models import options_of, parameters_of
+from fedfibos.models import check_options, options_of, parameters_of
 from fedfibos.own import find, is_own
 from fedfibos.scores import Bytes, Home
-from fedfibos.validation import check_name, checked, listed
+from fedfibos.validation import ExperimentError, check_name, checked, did_you_mean, listed
 
 Seed = Annotated[int, Field(ge=0)]
 Positive = Annotated[int, Field(ge=1)]
@@ -38,7 +38,17 @@ class Data:
     partition: Partition = Partition()
 
     def __post_init__(self) -> None:
+        if not is_own(self.name):
+            check_name("data.name", self.name, DATA_SETS)
+
+    def resolved(self) -> Data:
+        """The same, once a user's own function is seen to be there.
+
+        Raises:
+            ValueError: It is not.
+        """
         find("data.name", self.name, DATA_SETS)
+        return self
 
 
 @dataclass(frozen=True, config=CONFIG)
@@ -60,12 +70,10 @@ class ModelChoice:
     channels_last: bool = False
 
     def __post_init__(self) -> None:
-        known = options_of(self.name)
-        for option in self.options:
-            check_name(f"an option of {self.name}", option, known)
-        if is_own(self.name):
-            self._resolve_own()
+        if is_own(self.name):  # see ``resolved``: a record is read without its user's code
             return
+        check_options(self.name, self.options)
+        known = options_of(self.name)
         resolved = {name: self.options.get(name, parameter.default) for name, parameter in known.items()}
         for name, value in resolved.items():
             resolved[name] = checked(known[name].annotation, value, f"model.options.{name}")
@@ -73,20 +81,31 @@ class ModelChoice:
         if self.norm is None:
             object.__setattr__(self, "norm", parameters_of(self.name)["norm"].default)
 
-    def _resolve_own(self) -> None:
-        """A user's own model: its options are what TOML gives, its defaults are written out where TOML has them."""
-        for name in ("num_classes", "input_shape"):
-            if name not in parameters_of(self.name):
-                raise ValueError(f"name: {self.name} must take num_classes and input_shape, it does not take {name}")
-        if self.norm is not None and "norm" not in parameters_of(self.name):
-            raise ValueError(f"norm must be absent: {self.name} has no such parameter, got {self.norm!r}")
-        resolved = dict(self.options)
+    def resolved(self) -> ModelChoice:
+        """The same; a user's own model with its defaults written out, where TOML has them.
+
+        Raises:
+            ExperimentError: It is not there, or not to be called with these options.
+        """
+        if not is_own(self.name):
+            return self
+        parameters = parameters_of(self.name)
+        needed = {"num_classes": "name", "input_shape": "name", **({"norm": "norm"} if self.norm is not None else {})}
+        needed |= {option: f"options.{option}" for option in self.options}
+        if not any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
+            for name, key in needed.items():
+                if name not in parameters:
+                    near = did_you_mean(name, options_of(self.name))
+                    raise ExperimentError(
+                        f"{self.name} must take {name}, it has no such parameter{near}", f"model.{key}"
+                    )
+        options = dict(self.options)
         for name, parameter in options_of(self.name).items():
-            if name not in resolved and parameter.default is parameter.empty:
-                raise ValueError(f"options.{name} is missing: {self.name} has no default for it")
-            if isinstance(parameter.default, bool | int | float | str):
-                resolved.setdefault(name, parameter.default)
-        object.__setattr__(self, "options", resolved)
+            if name not in options and parameter.default is parameter.empty:
+                raise ExperimentError(f"model.options.{name} is missing: {self.name} has no default for it", "model")
+            if isinstance(parameter.default, bool | int | float | str | list | tuple):
+                options.setdefault(name, parameter.default)
+        return dataclasses.replace(self, options=options)
 
 
 @dataclass(frozen=True, config=CONFIG)

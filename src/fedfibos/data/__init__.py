@@ -12,7 +12,7 @@ from fedfibos.data.cifar import CIFAR10, CIFAR100
 from fedfibos.data.images import ImageData, TensorData
 from fedfibos.data.split import Split
 from fedfibos.data.texts import TextData, TokenData
-from fedfibos.own import find
+from fedfibos.own import called, find
 
 __all__ = [
     "DATA_SETS",
@@ -85,7 +85,7 @@ def load(name: str, data_dir: Path | None = None) -> Split:
     source = find("data.name", name, DATA_SETS)
     folder = _data_folder(data_dir)
     if not isinstance(source, Source):
-        split = source(folder)
+        split = called("data.name", name, source, folder)
         if not isinstance(split, Split):
             raise ValueError(f"data.name = {name!r}: it must give a fedfibos.data.Split, got {type(split).__name__}")
         return replace(split, name=name)

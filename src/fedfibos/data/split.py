@@ -65,15 +65,22 @@ class Split:
             generator: Which ones: drawn at random.
         """
         order = torch.randperm(len(self.train), generator=generator)
-        held_out = max(1, round(share * len(order)))
-        if len(order) - held_out < 2:
+        held = max(1, round(share * len(order)))
+        if len(order) - held < 2:
             raise ValueError(
-                f"evaluation.validation = {share:g} leaves {len(order) - held_out} of {len(order)} training examples, "
+                f"evaluation.validation = {share:g} leaves {len(order) - held} of {len(order)} training examples, "
                 "wanted at least 2"
             )
-        out, kept = (part.sort().values for part in (order[:held_out], order[held_out:]))
-        owners = None if self.owners is None else self.owners[kept]
-        return replace(self, train=self.train.subset(kept), test=self.train.subset(out), owners=owners)
+        if self.owners is None:
+            out, kept = order[:held].sort().values, order[held:].sort().values
+            return replace(self, train=self.train.subset(kept), test=self.train.subset(out))
+        is_out = torch.zeros(len(order), dtype=torch.bool)
+        for owner in self.owners.unique():  # the same share of everybody's, so that nobody is left with nothing
+            own = order[self.owners[order] == owner]
+            is_out[own[: min(round(share * len(own)), len(own) - 1)]] = True
+        kept = (~is_out).nonzero().squeeze(1)
+        out = is_out.nonzero().squeeze(1)
+        return replace(self, train=self.train.subset(kept), test=self.train.subset(out), owners=self.owners[kept])
 
 
 def checked_images(

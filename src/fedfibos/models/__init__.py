@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Any
 
 import torch
@@ -15,7 +16,7 @@ from fedfibos.models.lenet import LeNet
 from fedfibos.models.mlp import MLP
 from fedfibos.models.resnet import resnet8, resnet18
 from fedfibos.models.text import TextClassifier, text_classifier, tokenised
-from fedfibos.own import find
+from fedfibos.own import called, find, is_own
 from fedfibos.types import Dataset
 from fedfibos.validation import check_name
 
@@ -57,30 +58,42 @@ def build(
         torch.Size([2, 3])
     """
     builder = find("model.name", name, MODELS)
-    known = options_of(name)
-    for option in options:
-        check_name(f"an option of {name}", option, known)
+    check_options(name, options)
     if num_classes < 1:
         raise ValueError(f"num_classes must be at least 1, got {num_classes} for model {name!r}")
     if norm is not None:
         options["norm"] = norm
+    if is_own(name):
+        builder = partial(called, "model.name", name, builder)
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)
-        module = builder(num_classes=num_classes, input_shape=input_shape, **options)
+        shape = {"num_classes": num_classes, "input_shape": input_shape}
+        module = (
+            called("model.name", name, builder, **shape, **options) if is_own(name) else builder(**shape, **options)
+        )
     if not isinstance(module, nn.Module):
         raise ValueError(f"model.name = {name!r}: it must give an nn.Module, got {type(module).__name__}")
     return module
 
 
 def parameters_of(name: str) -> Mapping[str, inspect.Parameter]:
-    """Every parameter of the function behind a model's name."""
-    parameters = inspect.signature(find("model.name", name, MODELS), eval_str=True).parameters
-    return {key: value for key, value in parameters.items() if value.kind not in _VARIADIC}
+    """Every parameter of the function behind a model's name; of a user's own, as it is annotated."""
+    return inspect.signature(find("model.name", name, MODELS), eval_str=not is_own(name)).parameters
+
+
+def check_options(name: str, options: Iterable[str]) -> None:
+    """Raise ValueError for an option that a model does not have; one that takes any keyword has them all."""
+    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters_of(name).values()):
+        return
+    for option in options:
+        check_name(f"an option of {name}", option, options_of(name))
 
 
 def options_of(name: str) -> Mapping[str, inspect.Parameter]:
     """The options of a model besides its shape and normalisation."""
-    return {option: value for option, value in parameters_of(name).items() if option not in _COMMON}
+    variadic = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    parameters = parameters_of(name).items()
+    return {option: value for option, value in parameters if option not in _COMMON and value.kind not in variadic}
 
 
 def encode(name: str, data: Dataset, options: Mapping[str, Any]) -> Dataset:
@@ -106,4 +119,3 @@ def units(module: nn.Module) -> dict[str, int]:
 
 
 _COMMON = ("num_classes", "input_shape", "norm")
-_VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
