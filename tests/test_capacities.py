@@ -7,8 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedfibos.capacities import NON_UNIFORM, UNIFORM, Capacities, assign, check_table, counts
-from fedfibos.types import stream
+from fedfibos.capacities import NON_UNIFORM, UNIFORM, Capacities, check_table, counts
+
+
+def dealt(capacities, t):
+    """Every client's capacity in a round."""
+    return tuple(capacities.of(range(capacities.num_clients), t))
 
 
 @pytest.mark.parametrize(
@@ -48,19 +52,19 @@ def test_counts_are_complete_and_within_one_of_the_share(weights, num_clients):
 
 def test_fixed_capacities_stay_and_their_order_is_seeded():
     capacities = Capacities(UNIFORM, 20, "fixed", seed=3)
-    first = capacities.at_round(0)
-    assert first == capacities.at_round(57) == assign(UNIFORM, 20, stream(3, "capacities"))
+    first = dealt(capacities, 0)
+    assert first == dealt(capacities, 57)
     assert Counter(first) == {capacity: 4 for capacity in UNIFORM}
     assert first != tuple(sorted(first, reverse=True))  # client ids say nothing about capacity
-    assert first != Capacities(UNIFORM, 20, "fixed", seed=4).at_round(0)
+    assert first != dealt(Capacities(UNIFORM, 20, "fixed", seed=4), 0)
 
 
 def test_dynamic_capacities_are_redrawn_with_exact_counts():
     capacities = Capacities(NON_UNIFORM, 20, "dynamic", seed=0)
-    rounds = [capacities.at_round(t) for t in range(5)]
+    rounds = [dealt(capacities, t) for t in range(5)]
     assert len(set(rounds)) == 5
     assert all(Counter(r) == {1.0: 2, 0.5: 2, 0.25: 6, 0.125: 6, 0.0625: 4} for r in rounds)
-    assert rounds[3] == capacities.at_round(3)  # a round's draw depends on no other round
+    assert rounds[3] == dealt(capacities, 3)  # a round's draw depends on no other round
 
 
 @pytest.mark.parametrize(

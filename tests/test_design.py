@@ -19,14 +19,31 @@ def module_of(path: Path) -> str:
 FILES = {module_of(path): path for path in PACKAGE.rglob("*.py") if path.parent.name != "template"}
 
 
-def imports(module: str) -> set[str]:
-    """Modules of the package that a module imports, anywhere in it."""
+def imports(module: str, source: str | None = None) -> set[str]:
+    """Modules of the package that a module imports, anywhere in it and in whatever form."""
     found = set()
-    for node in ast.walk(ast.parse(FILES[module].read_text(encoding="utf-8"))):
-        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "fedfibos":
-            names = {f"{node.module}.{alias.name}" for alias in node.names}
-            found |= {name if name in FILES else node.module for name in names}
-    return found - {module}
+    for node in ast.walk(ast.parse(source or FILES[module].read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            package = module.split(".") if FILES[module].name == "__init__.py" else module.split(".")[:-1]
+            above = package[: len(package) - node.level + 1] if node.level else []
+            origin = ".".join([*above, *([node.module] if node.module else [])])
+            found |= {name if name in FILES else origin for name in (f"{origin}.{alias.name}" for alias in node.names)}
+    return {name for name in found if name.split(".")[0] == "fedfibos"} - {module}
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "import fedfibos.simulate",
+        "from fedfibos import simulate",
+        "from ..simulate import engine",
+        "from .. import simulate",
+    ],
+)
+def test_every_form_of_import_is_seen(source):
+    assert [name for name in imports("fedfibos.models.mlp", source) if name.startswith("fedfibos.simulate")]
 
 
 GRAPH = {module: imports(module) for module in FILES}

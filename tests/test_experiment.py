@@ -227,7 +227,7 @@ def test_the_derived_digits_experiments():
         ),
         ("local.lr=abc", "command line: local.lr must be a number, got 'abc'"),
         ("local.lr=-1", "command line: local.lr must be a positive number, got -1.0"),
-        ("local.lr=nan", "command line: local.lr must be a positive number, got nan"),
+        ("local.lr=nan", "command line: local.lr must be a finite number, got nan"),
         ("local.lr.x=1", "command line: local.lr must be a number, got {'x': 1}"),
         ("local.steps=0", "command line: local.steps must be at least 1, got 0"),
         ("local.steps=2.5", "command line: local.steps must be an integer, got 2.5"),

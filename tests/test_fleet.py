@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from fedfibos.capacities import UNIFORM, Capacities, assign, counts
+from fedfibos.capacities import UNIFORM, Capacities, counts
 from fedfibos.round import LARGE_FLEET, sample
 from fedfibos.simulate.population import Parts
 from fedfibos.types import stream
@@ -14,11 +14,11 @@ from fedfibos.types import stream
 @pytest.mark.parametrize("assignment", ["fixed", "dynamic"])
 def test_some_clients_capacities_are_those_of_the_whole_fleet(assignment):
     capacities = Capacities(UNIFORM, 57, assignment, seed=3)
-    purpose = ("capacities",) if assignment == "fixed" else ("capacities", 4)
-    dealt = assign(UNIFORM, 57, stream(3, *purpose))
-    assert capacities.at_round(4) == dealt
+    order = torch.randperm(57, generator=stream(3, *(("capacities",) if assignment == "fixed" else ("capacities", 4))))
+    listed = [c for c, count in zip(UNIFORM, counts(UNIFORM, 57), strict=True) for _ in range(count)]
+    dealt = [listed[position] for position in order.tolist()]
+    assert capacities.of(range(57), 4) == dealt
     assert capacities.of([50, 3, 3], 4) == [dealt[50], dealt[3], dealt[3]]
-    assert [capacities.at_round(4).count(c) for c in UNIFORM] == list(counts(UNIFORM, 57))
 
 
 def test_parts_are_the_list_they_were_made_from():

@@ -66,23 +66,6 @@ def counts(table: Mapping[float, float], num_clients: int) -> tuple[int, ...]:
     return tuple(dealt)
 
 
-def assign(table: Mapping[float, float], num_clients: int, generator: torch.Generator) -> tuple[float, ...]:
-    """The capacity of every client: :func:`counts` of each, given to clients in a random order.
-
-    Args:
-        table: Capacity -> share of the clients.
-        num_clients: N.
-        generator: Random stream of the permutation that says which client gets which.
-
-    Returns:
-        N capacities, one a client id.
-    """
-    check_table(table, num_clients)
-    listed = [capacity for capacity, count in zip(table, counts(table, num_clients), strict=True) for _ in range(count)]
-    order = torch.randperm(num_clients, generator=generator).tolist()
-    return tuple(listed[position] for position in order)
-
-
 @dataclass(frozen=True)
 class Capacities:
     """The capacity of every client in every round.
@@ -99,10 +82,6 @@ class Capacities:
     num_clients: int
     assignment: Literal["fixed", "dynamic"]
     seed: int
-
-    def at_round(self, t: int) -> tuple[float, ...]:
-        """The capacity of every client in round t, by client id."""
-        return tuple(self.of(range(self.num_clients), t))
 
     def of(self, clients: Sequence[int], t: int) -> list[float]:
         """The capacities of some clients in round t; with a fixed assignment the others cost nothing."""

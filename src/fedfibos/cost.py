@@ -13,13 +13,14 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 from fedfibos.inputs import forward
+from fedfibos.local import seeded
 from fedfibos.method import Method
 from fedfibos.model import Model
 from fedfibos.params import Params
 from fedfibos.submodel import Submodel, holding
 from fedfibos.traffic import download_bytes, upload_bytes
 from fedfibos.training import LocalTraining
-from fedfibos.types import Client, Dataset
+from fedfibos.types import Client, Dataset, stream
 
 FLOAT_BYTES = 4
 COPIES = 3
@@ -147,7 +148,7 @@ def training_memory(
             kept[storage.data_ptr()] = storage.nbytes()
         return tensor
 
-    with saved_tensors_hooks(note, lambda tensor: tensor):
+    with seeded(stream(0, "cost"), model.device), saved_tensors_hooks(note, lambda tensor: tensor):
         with local.autocast(model.device):
             scores = forward(module, inputs)
         loss = torch.nn.functional.cross_entropy(scores.float(), data.labels[indices].to(model.device))

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
 from typing import Any
 
 from fedfibos.data.partition import Partition
+from fedfibos.dotted import flat
 from fedfibos.experiment import Experiment
 from fedfibos.sections import MethodChoice
 from fedfibos.training import LocalTraining
@@ -20,6 +20,8 @@ RULES: tuple[tuple[tuple[str, ...], str, tuple[str, ...]], ...] = (
     (("local.betas",), "local.optimizer", ("adamw",)),
     (("local.milestones", "local.decay"), "local.schedule", ("milestones",)),
     (("method.blend", "method.blend_of"), "method.sharing", ("blend",)),
+    (("method.dense_every",), "method.fisher", ("held",)),
+    (("method.sharing",), "method.criterion", ("fisher", "ssp", "random")),
     (("method.ema_rate", "method.prior", "method.fisher_from"), "method.criterion", ("fisher", "ssp")),
 )
 """Keys, the key that decides whether they matter, and the values with which they do."""
@@ -49,24 +51,11 @@ def without_idle(partition: Partition) -> Partition:
 
 
 def _chosen(experiment: Experiment) -> dict[str, Any]:
-    return _dotted(
-        {
-            "data.partition": dataclasses.asdict(experiment.data.partition),
-            "local": dataclasses.asdict(experiment.local),
-            "method": experiment.method.settings,
-        }
-    )
+    sections = {"local": dataclasses.asdict(experiment.local), "method": experiment.method.settings}
+    return flat({"data": {"partition": dataclasses.asdict(experiment.data.partition)}, **sections})
 
 
 def _defaults(experiment: Experiment) -> dict[str, Any]:
-    return _dotted(
-        {
-            "data.partition": dataclasses.asdict(Partition()),
-            "local": dataclasses.asdict(LocalTraining()),
-            "method": MethodChoice(experiment.method.name, experiment.method.preset).settings,
-        }
-    )
-
-
-def _dotted(sections: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    return {f"{section}.{key}": value for section, values in sections.items() for key, value in values.items()}
+    method = MethodChoice(experiment.method.name, experiment.method.preset).settings
+    sections = {"local": dataclasses.asdict(LocalTraining()), "method": method}
+    return flat({"data": {"partition": dataclasses.asdict(Partition())}, **sections})

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Protocol
 
 from fedfibos.aggregate import Sums
 from fedfibos.model import Model
@@ -37,6 +36,3 @@ class Method(Protocol):
 
     def aggregate(self, state: State, params: Params, sums: Sums) -> tuple[State, Params]:
         """The server step from the cohort's sums (line 20)."""
-
-
-Methods = Mapping[str, type[Any]]

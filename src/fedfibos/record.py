@@ -27,6 +27,7 @@ try:
 except ImportError:  # not a POSIX system: nothing keeps two processes from one directory
     fcntl = None  # type: ignore[assignment]
 
+from fedfibos.dotted import flat
 from fedfibos.environment import describe
 from fedfibos.experiment import Experiment, to_toml
 from fedfibos.own import is_own, source_sha256
@@ -196,19 +197,19 @@ class RunDirectory:
         before = there.get("federation.rounds", rounds)
         if experiment.local.schedule == "cosine" or not isinstance(before, int) or before >= rounds:
             return False
-        return there | {"federation.rounds": rounds} == dict(_flat(tomllib.loads(to_toml(experiment))))
+        return there | {"federation.rounds": rounds} == flat(tomllib.loads(to_toml(experiment)))
 
     def _config(self) -> dict[str, Any]:
         """The settings that are here: dotted key -> value."""
         path = self.path / CONFIG
         try:
-            return dict(_flat(tomllib.loads(path.read_text(encoding="utf-8"))))
+            return flat(tomllib.loads(path.read_text(encoding="utf-8")))
         except ValueError as error:
             raise RecordError(f"{path}: is not valid TOML: {error}") from None
 
     def _check_same(self, config: str) -> None:
         there = self._config()
-        here = dict(_flat(tomllib.loads(config)))
+        here = flat(tomllib.loads(config))
         for key in [*here, *(key for key in there if key not in here)]:
             if there.get(key) != here.get(key):
                 old, new = (shown(d[key]) if key in d else "not set" for d in (there, here))
@@ -298,15 +299,6 @@ def _curve(accuracies: Sequence[float | None]) -> dict[str, float | None]:
 def _keys(tables: Iterable[Mapping[str, Any]]) -> list[str]:
     """Keys of all tables, in the order of their first appearance."""
     return list(dict.fromkeys(key for table in tables for key in table))
-
-
-def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """``(dotted key, value)`` of nested tables."""
-    for key, value in values.items():
-        if isinstance(value, dict) and value:
-            yield from _flat(value, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}", value
 
 
 def _json_line(record: Mapping[str, Any]) -> bytes:

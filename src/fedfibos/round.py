@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -149,4 +150,4 @@ def fault(upload: Upload) -> str | None:
         if tensor is not None and not bool(torch.isfinite(torch.stack(torch.aminmax(tensor))).all()):
             bad = int((~torch.isfinite(tensor)).sum())
             return f"its {name} has {bad} values that are not finite (training loss {float(upload.loss):g})"
-    return None
+    return None if math.isfinite(upload.loss) else f"its training loss is {float(upload.loss):g}"

@@ -8,8 +8,9 @@ from torch import Tensor
 
 from fedfibos.method import Method
 from fedfibos.params import Layout, Params
+from fedfibos.select import top_k
 from fedfibos.spread import mean
-from fedfibos.submodel import Mask, Submodel, kept_shares, mask_from_scores
+from fedfibos.submodel import Mask, Submodel, kept_shares
 from fedfibos.theory import coefficient_of_variation, jaccard
 from fedfibos.types import Client, State
 
@@ -33,7 +34,7 @@ class Diagnostics:
     def __init__(self, method: Method, state: State, params: Params) -> None:
         self.method, self.state, self.params = method, state, params
         self.magnitude = params.flat[: params.layout.num_maskable].abs()
-        self.magnitude_masks: dict[float, Tensor] = {}
+        self.magnitude_masks: dict[int, Tensor] = {}
         self.similarities: dict[str, list[float]] = {}
         self.kept: dict[str, dict[str, float]] = {}
         self.dispersions: list[float] = []
@@ -44,11 +45,11 @@ class Diagnostics:
         if key not in self.kept:
             self.kept[key] = {name: round(share, 6) for name, share in kept_shares(submodel, layout).items()}
         if isinstance(submodel, Mask) and submodel.held is not None:
-            if client.capacity not in self.magnitude_masks:
-                reference = mask_from_scores(self.magnitude, client.capacity, layout).held
-                assert reference is not None
-                self.magnitude_masks[client.capacity] = reference[: layout.num_maskable]
-            similarity = jaccard(submodel.held[: layout.num_maskable], self.magnitude_masks[client.capacity])
+            held = submodel.held[: layout.num_maskable]
+            size = int(held.count_nonzero())
+            if size not in self.magnitude_masks:
+                self.magnitude_masks[size] = top_k(self.magnitude, size)
+            similarity = jaccard(held, self.magnitude_masks[size])
             self.similarities.setdefault(key, []).append(similarity)
         if of_the_fleet and isinstance(self.method, Scored) and (self.method.personal or not self.dispersions):
             importance = self.method.importance(self.state, self.params, client)

@@ -23,11 +23,12 @@ from __future__ import annotations
 import itertools
 import json
 import tomllib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from fedfibos.dotted import flat
 from fedfibos.experiment import Experiment, ExperimentError, Layer, load_experiment
 from fedfibos.record import CONFIG, FINAL, RecordError
 from fedfibos.round import NoUploadError
@@ -139,18 +140,9 @@ def _check_overrides(overrides: Sequence[str], grid: Mapping[str, Mapping[str, A
             raise ExperimentError("command line: a study's seeds are chosen with --only seed=..., got seed=...", "seed")
         for axis, variants in grid.items():
             for variant, settings in variants.items():
-                for own in _keys(settings):
+                for own in flat(settings):
                     if f"{key}.".startswith(f"{own}.") or f"{own}.".startswith(f"{key}."):
                         raise ExperimentError(f"command line: {key} is set by {axis} {variant!r} of the study", key)
-
-
-def _keys(settings: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
-    """Dotted names of the values in nested tables."""
-    for key, value in settings.items():
-        if isinstance(value, Mapping) and value:
-            yield from _keys(value, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}"
 
 
 def run_study(

@@ -9,7 +9,7 @@ from typing import Literal
 
 import torch
 
-from fedfibos.choices import check_choices
+from fedfibos.fields import check_fields
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class LocalTraining:
 
     def __post_init__(self) -> None:
         """Check every field."""
-        check_choices(self)
+        check_fields(self)
         if self.steps is None and self.epochs is None:
             object.__setattr__(self, "epochs", 1)
         elif self.steps is not None and self.epochs is not None:
@@ -60,11 +60,19 @@ class LocalTraining:
         for name in ("steps", "epochs", "batch_size"):
             if (value := getattr(self, name)) is not None and value < 1:
                 raise ValueError(f"{name} must be at least 1, got {value}")
-        if not (math.isfinite(self.lr) and self.lr > 0):
-            raise ValueError(f"lr must be a positive number, got {self.lr}")
+        self._check_numbers()
+
+    def _check_numbers(self) -> None:
+        for name in ("lr", "decay"):
+            if not getattr(self, name) > 0:
+                raise ValueError(f"{name} must be a positive number, got {getattr(self, name)}")
         for name in ("momentum", "weight_decay", "clip_norm"):
-            if not (math.isfinite(getattr(self, name)) and getattr(self, name) >= 0):
+            if not getattr(self, name) >= 0:
                 raise ValueError(f"{name} must be 0 or a positive number, got {getattr(self, name)}")
+        if not (len(self.betas) == 2 and all(0 <= beta < 1 for beta in self.betas)):
+            raise ValueError(f"betas must be two numbers in [0, 1), got {list(self.betas)}")
+        if any(milestone < 0 for milestone in self.milestones):
+            raise ValueError(f"milestones must be rounds, 0 or later, got {list(self.milestones)}")
 
     def at_round(self, t: int, rounds: int) -> LocalTraining:
         """The settings of round t of ``rounds``: the learning rate after the schedule."""

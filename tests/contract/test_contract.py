@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -17,7 +18,7 @@ from fedfibos.methods import METHODS, FedBRB
 from fedfibos.model import Model, model_of
 from fedfibos.models import build
 from fedfibos.params import Params
-from fedfibos.round import federated_round, run_in_turn
+from fedfibos.round import fault, federated_round, run_in_turn
 from fedfibos.submodel import Mask, budget
 from fedfibos.training import LocalTraining
 from fedfibos.types import Client, State, Upload
@@ -213,6 +214,17 @@ def test_a_client_with_nan_is_rejected_named_and_the_round_goes_on(method, model
     assert "not finite" in report.rejected[2]
     _, expected, _ = federated_round(method, model, state, params, [c for c in clients if c.id != 2], run_in_turn)
     assert torch.equal(after.flat, expected.flat)
+
+
+def test_an_upload_whose_loss_is_not_a_number_is_rejected(method, model):
+    """Its update may be sound by chance; a record cannot hold the loss."""
+    params = model.initial_params()
+    client = cohort()[0]
+    submodel = method.extract(model, method.init(params), params, client)
+    upload = method.train(model, params, submodel, client)
+    assert fault(upload) is None
+    assert fault(replace(upload, loss=math.nan)) == "its training loss is nan"
+    assert fault(replace(upload, loss=torch.tensor(math.inf))) == "its training loss is inf"
 
 
 def test_an_empty_client_is_rejected_and_named(method, model):

@@ -136,7 +136,7 @@ class Deployment:
     def __init__(self, experiment: Experiment, state_dir: Path | None = None, **federation: Any) -> None:
         logging.getLogger("flwr").setLevel(logging.WARNING)
         world = build_world(experiment, device="cpu", data_dir=None, warn=lambda text: None)
-        capacities = experiment.capacities().at_round(0)
+        capacities = experiment.capacities().of(range(experiment.federation.clients), 0)
         self.task = experiment_task(experiment, world.model, **federation)
         app = client_app(
             lambda config: self.task, lambda context: world.population.data(context.node_config["client-id"])

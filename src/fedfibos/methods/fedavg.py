@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import torch
 
 from fedfibos.aggregate import Average, Sums
-from fedfibos.choices import check_choices
+from fedfibos.fields import check_fields
 from fedfibos.local import local_training
 from fedfibos.model import Model
 from fedfibos.params import Params
@@ -43,7 +43,7 @@ class FedAvg:
     server_lr: float = 1.0
 
     def __post_init__(self) -> None:
-        check_choices(self)
+        check_fields(self)
         check_capacity(self.capacity, "fedavg")
 
     @property

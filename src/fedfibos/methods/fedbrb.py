@@ -45,7 +45,7 @@ from fedfibos.blocks import (
     num_blocks,
     positional,
 )
-from fedfibos.choices import check_choices
+from fedfibos.fields import check_fields
 from fedfibos.model import Model
 from fedfibos.params import Params
 from fedfibos.slices import CapacityBasis, input_dims, train_slice, width_of
@@ -74,7 +74,7 @@ class FedBRB:
     server_lr: float = 1.0
 
     def __post_init__(self) -> None:
-        check_choices(self)
+        check_fields(self)
         if not 0.0 <= self.broadcast <= 1.0:
             raise ValueError(f"broadcast must be in [0, 1], got {self.broadcast:g}")
 

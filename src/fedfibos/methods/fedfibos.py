@@ -29,7 +29,7 @@ import torch
 from torch import Tensor
 
 from fedfibos.aggregate import Average, Sums
-from fedfibos.choices import check_choices
+from fedfibos.fields import check_fields
 from fedfibos.fisher import Ema, FisherObserver
 from fedfibos.local import local_training
 from fedfibos.model import Model
@@ -77,7 +77,7 @@ class FedFIbOS:
     dense_every: int = 0
 
     def __post_init__(self) -> None:
-        check_choices(self)
+        check_fields(self)
         if not 0.0 <= self.ema_rate < 1.0:
             raise ValueError(f"ema_rate must be in [0, 1), got {self.ema_rate}")
         if not 0.0 <= self.blend <= 1.0:

@@ -40,7 +40,7 @@ import torch
 from torch import Tensor
 
 from fedfibos.aggregate import Average, Sums
-from fedfibos.choices import check_choices
+from fedfibos.fields import check_fields
 from fedfibos.local import local_training
 from fedfibos.model import Model
 from fedfibos.params import Layout, Params
@@ -74,7 +74,7 @@ class FIARSE:
     server_lr: float = 1.0
 
     def __post_init__(self) -> None:
-        check_choices(self)
+        check_fields(self)
         if self.groups and self.scope == "layer":
             raise ValueError(f"groups need scope = 'global', got scope = 'layer' and groups {self.groups}")
 

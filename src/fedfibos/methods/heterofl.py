@@ -35,7 +35,7 @@ from typing import Any
 import torch
 
 from fedfibos.aggregate import Average, Sums
-from fedfibos.choices import check_choices
+from fedfibos.fields import check_fields
 from fedfibos.model import Model
 from fedfibos.params import Params
 from fedfibos.slices import CapacityBasis, slice_of, train_slice, width_of
@@ -60,7 +60,7 @@ class HeteroFL:
     server_lr: float = 1.0
 
     def __post_init__(self) -> None:
-        check_choices(self)
+        check_fields(self)
 
     @property
     def personal(self) -> bool:

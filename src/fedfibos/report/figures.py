@@ -148,8 +148,6 @@ def _curves(
         for group, (colour, dash) in zip(problem.groups, _looks(problem.groups), strict=True):
             _draw(axes, line_of(group, read), f"{group.label} (n = {len(group.records)})", colour, dash, 100)
         axes.set_ylim(bottom=0)
-        if x == "rounds":
-            axes.xaxis.set_major_locator(MaxNLocator("auto", steps=[1, 2, 5, 10], integer=True))
         canvas.legend(loc="outside lower center", ncols=1 if _long(problem) else 2, frameon=False)
         return _drawn(canvas, slug, title)
 
@@ -234,6 +232,8 @@ def _drawing(title: str, x: str, y: str) -> Iterator[tuple[Canvas, Axes]]:
         axes.set_title("\n".join(_wrapped(title)), fontsize=9, loc="left")
         axes.set_xlabel(x)
         axes.set_ylabel(y)
+        if x == "rounds":
+            axes.xaxis.set_major_locator(MaxNLocator("auto", steps=[1, 2, 5, 10], integer=True))
         yield canvas, axes
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from fedfibos.capacities import TABLES
 from fedfibos.data.partition import Partition
+from fedfibos.dotted import flat
 from fedfibos.experiment import Experiment, to_toml
 from fedfibos.idle import without_idle
 from fedfibos.methods import METHODS, PRESETS
@@ -252,24 +253,16 @@ def _scales(problems: Mapping[str, Mapping[str, Sequence[Record]]]) -> list[str]
 
 def _told_apart(labels: Sequence[str], configs: Sequence[str], also: Sequence[str] | None = None) -> list[str]:
     """Labels with the settings that tell equal ones apart; those that ``also`` tells apart may stay equal."""
-    flat = [dict(_flat(tomllib.loads(config))) for config in configs]
+    settings = [flat(tomllib.loads(config)) for config in configs]
     also = also or [""] * len(labels)
     told = []
     for i, label in enumerate(labels):
         twins = [j for j in range(len(labels)) if (labels[j], also[j]) == (label, also[i])]
-        keys = [k for k in flat[i] if any(flat[j].get(k) != flat[i][k] for j in twins)]
-        keys += [k for k in dict.fromkeys(k for j in twins for k in flat[j]) if k not in flat[i]]
-        pieces = [f"{k.rpartition('.')[2]} = {shown(flat[i][k]) if k in flat[i] else 'unset'}" for k in keys]
+        keys = [k for k in settings[i] if any(settings[j].get(k) != settings[i][k] for j in twins)]
+        keys += [k for k in dict.fromkeys(k for j in twins for k in settings[j]) if k not in settings[i]]
+        pieces = [f"{k.rpartition('.')[2]} = {shown(settings[i][k]) if k in settings[i] else 'unset'}" for k in keys]
         told.append(", ".join([label, *pieces]))
     return told
-
-
-def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, Any]]:
-    for key, value in values.items():
-        if isinstance(value, dict):
-            yield from _flat(value, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}", value
 
 
 def _entry(values: Any, keys: Sequence[str]) -> float | None:

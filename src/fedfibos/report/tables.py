@@ -6,6 +6,7 @@ import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from fedfibos.dotted import flat
 from fedfibos.experiment import to_toml
 from fedfibos.progress import duration
 from fedfibos.report.groups import Group, Problem, Sorted
@@ -222,7 +223,7 @@ def hardware(environment: Mapping[str, Any]) -> str:
 
 def settings(problem: Problem, slug: str) -> Table:
     """The resolved settings: equal ones once, others method by method."""
-    configs = [_flat(tomllib.loads(to_toml(group.experiment))) for group in problem.groups]
+    configs = [flat(tomllib.loads(to_toml(group.experiment))) for group in problem.groups]
     keys = [key for key in dict.fromkeys(key for config in configs for key in config) if key != "seed"]
     rows = []
     for key in keys:
@@ -233,13 +234,3 @@ def settings(problem: Problem, slug: str) -> Table:
     headings = ("setting", *(group.label for group in problem.groups))
     note = "A value that stands in the first column alone holds for all."
     return Table(f"settings-{slug}", title, headings, tuple(rows), note, words=len(headings))
-
-
-def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for key, value in values.items():
-        if isinstance(value, Mapping):
-            flat |= _flat(value, f"{prefix}{key}.")
-        else:
-            flat[f"{prefix}{key}"] = value
-    return flat
