@@ -289,3 +289,15 @@ def test_a_budget_of_a_billion_parameters_is_rounded_up():
     assert budget(0.0625, 1_000_000_001) == 62_500_001
     assert budget(0.1, 30) == 3
     assert budget(0.1, 3_000_000_000) == 300_000_000
+
+
+@pytest.mark.parametrize("rounding", ["floor", "ceil"])
+def test_similarity_of_a_mask_that_rounds_down_is_with_magnitudes_of_its_own_size(rounding):
+    """d = 50, γ = .99: 49 coordinates or all of them."""
+    model = model_of(nn.Linear(10, 5, bias=False))
+    params, method = model.initial_params(), FIARSE(rounding=rounding)
+    clients = [Client(0, 0.99, 0, 0, LocalTraining())]
+    test = TensorData(torch.randn(4, 10, generator=torch.Generator().manual_seed(0)), torch.arange(4))
+    score = lambda at, works: (correct(model, at, work, test, 4) for work in works)  # noqa: E731
+    found = evaluate(method, model, params, method.init(params), clients, [torch.arange(4)], score)
+    assert found["jaccard"] == ({"0.99": 1.0} if rounding == "floor" else {})

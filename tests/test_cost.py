@@ -98,6 +98,14 @@ def test_bfloat16_halves_what_most_layers_keep():
     assert half < 0.9 * exact
 
 
+def test_counting_moves_no_random_stream_but_its_own():
+    """Dropout draws in the step that is counted."""
+    model = model_of(nn.Sequential(nn.Flatten(), nn.Dropout(0.5), nn.Linear(768, 4)))
+    before = torch.get_rng_state()
+    cost(METHODS["fedavg"](), model, 1.0, images(), 4)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
 def test_masks_save_bytes_and_slices_save_everything():
     model = model_of(build("resnet8", 10, SHAPE, norm="batch"), example=torch.zeros(2, *SHAPE))
     whole = cost(METHODS["fedavg"](), model, 1.0, images(), 4)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import importlib
 import io
 import re
 import socket
+import sys
+import tomllib
 
 import pytest
 import torch
-from local_grid import lines_of, run_template, template_app, template_config
+from local_grid import LocalGrid, Node, lines_of, run_template, server_context, template_app, template_config
 from rich.console import Console
 from safetensors.torch import load_file
 
@@ -150,6 +153,66 @@ def test_a_model_with_batch_normalisation_is_exported_with_statistics_of_the_app
     assert main([*command, str(tmp_path / "with.py")]) == 0
     statistics = load_file(out)["features.1.running_mean"]
     assert statistics.abs().max() > 0.01  # not the initial zeros
+
+
+APP = """
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from fedfibos.data import load
+from fedfibos.flower import client_app, server_app, task_of
+from fedfibos.types import Dataset
+
+
+@dataclass
+class Sizes:
+    hidden: int
+
+
+def task(config):
+    from of_the_app import net
+
+    return task_of(net(Sizes(int(config["hidden"])).hidden), config, example=torch.zeros(2, 1, 8, 8))
+
+
+def data(context):
+    return load("digits").train.subset(torch.arange(100))
+
+
+server = server_app(task)
+client = client_app(task, data)
+"""
+
+
+def test_an_app_with_settings_and_modules_of_its_own_is_exported(tmp_path, monkeypatch, capsys):
+    """A data class, a module beside the app that is imported when it is called, and a key of the app's own."""
+    (tmp_path / "an_app.py").write_text(APP)
+    (tmp_path / "of_the_app.py").write_text(
+        "from torch import nn\n\n\ndef net(hidden):\n"
+        "    return nn.Sequential(nn.Flatten(), nn.Linear(64, hidden), nn.Linear(hidden, 10))\n"
+    )
+    with monkeypatch.context() as patch:
+        patch.syspath_prepend(tmp_path)
+        app = importlib.import_module("an_app")
+        config = template_config(**{"run-dir": str(tmp_path / "run"), "federation.rounds": 1, "federation.wait": 0.01})
+        config["hidden"] = 7
+        grid = LocalGrid({100 + n: Node(node, app.client) for n, node in enumerate(NODES)}, config)
+        with torch.random.fork_rng():
+            torch.manual_seed(0)
+            app.server(grid, server_context(config))
+    for name in ("an_app", "of_the_app"):
+        sys.modules.pop(name)
+    assert tomllib.loads((tmp_path / "run" / "config.toml").read_text())["app"] == {"hidden": 7}
+    out = tmp_path / "small.safetensors"
+    command = ["export", str(tmp_path / "run"), "--capacity", "0.25", "--out", str(out)]
+    assert main([*command, "--app", str(tmp_path / "an_app.py")]) == 0
+    assert load_file(out)["1.weight"].shape == (7, 64)
+    assert str(tmp_path) not in sys.path
+    for name in ("an_app", "of_the_app"):
+        sys.modules.pop(name)
 
 
 def test_an_app_without_a_task_or_client_held_scores_cannot_be_exported(tmp_path, capsys):

@@ -58,8 +58,18 @@ def export_app(run: Path, app: Path, capacity: float, client: int | None, out: P
     settings = _settings(run)
     if "model" in settings:
         raise ValueError(f"{run} is a run directory of the simulator: leave out --app")
+    sys.path.insert(0, str(app.parent))  # for what the app imports, now or when it is called
+    try:
+        _export_app(run, app, settings, capacity, client, out, console)
+    finally:
+        sys.path.remove(str(app.parent))
+
+
+def _export_app(
+    run: Path, app: Path, settings: dict[str, Any], capacity: float, client: int | None, out: Path, console: Console
+) -> None:
     fleet = _load(app)
-    config = {"seed": settings["seed"]}
+    config = {"seed": settings["seed"], **settings.get("app", {})}
     for section in ("method", "local", "federation"):
         config |= {f"{section}.{key}": value for key, value in settings[section].items()}
     task = _call(app, lambda: fleet.task(config))
@@ -123,17 +133,14 @@ def _some(data: Dataset) -> Inputs:
 
 
 def _load(app: Path) -> ModuleType:
-    """The app's file as a module, like Flower imports it: its folder is looked in for what it imports."""
+    """The app's file as a module, like Flower imports it."""
     spec = importlib.util.spec_from_file_location(app.stem, app) if app.is_file() else None
     if spec is None or spec.loader is None:
         raise ValueError(f"--app must be the Python file of a Flower app, got {app}")
     module = importlib.util.module_from_spec(spec)
-    sys.path.insert(0, str(app.parent))
-    try:
-        loader = spec.loader
-        _call(app, lambda: loader.exec_module(module))
-    finally:
-        sys.path.remove(str(app.parent))
+    sys.modules[app.stem] = module  # dataclasses look their module up
+    loader = spec.loader
+    _call(app, lambda: loader.exec_module(module))
     if not hasattr(module, "task"):
         raise ValueError(f"{app} must have a function task(config), as fedfibos flower new writes it; it has none")
     return module

@@ -71,7 +71,7 @@ class Task:
         local: How clients train (at round 0).
         federation: Rounds, cohort, deadlines.
         seed: Root of the run's random streams.
-        settings: All of it, as the run directory keeps it: TOML.
+        settings: All of it, as the run directory keeps it: TOML. The app's own keys are in its table ``app``.
     """
 
     method: Method
@@ -99,10 +99,13 @@ def task_of(module: nn.Module, config: Settings, *, example: Inputs | None = Non
         ExperimentError: An unknown key or a value that cannot be, in one line.
     """
     sections: dict[str, dict[str, Any]] = {"method": {}, "local": {}, "federation": {}}
+    own = {}
     for key, value in config.items():
         section, dot, name = key.partition(".")
         if dot and section in sections:
             sections[section][name] = value
+        elif key not in ("seed", "run-dir", "resume"):
+            own[key] = value
     seed = checked(Seed, config.get("seed", 0), "seed")
     values = sections["method"]
     head = {key: values.pop(key) for key in ("name", "preset") if key in values}
@@ -116,6 +119,7 @@ def task_of(module: nn.Module, config: Settings, *, example: Inputs | None = Non
         "method": {"name": choice.name, **choice.settings},
         "local": {k: v for k, v in dataclasses.asdict(local).items() if v is not None},
         "federation": dataclasses.asdict(federation),
+        **({"app": own} if own else {}),
     }
     method = cast(Method, METHODS[choice.name](**choice.settings))
     return Task(method, model_of(module, example=example), local, federation, seed, tomli_w.dumps(resolved))
