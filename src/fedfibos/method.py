@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Sequence
+from typing import Protocol, runtime_checkable
 
 from fedfibos.aggregate import Sums
 from fedfibos.model import Model
@@ -36,3 +37,16 @@ class Method(Protocol):
 
     def aggregate(self, state: State, params: Params, sums: Sums) -> tuple[State, Params]:
         """The server step from the cohort's sums (line 20)."""
+
+
+@runtime_checkable
+class Cautious(Protocol):
+    """A method that knows when a model or a fleet does not suit it."""
+
+    def cautions(self, model: Model, capacities: Sequence[float]) -> list[str]:
+        """What to warn of before the first round, one line each.
+
+        Args:
+            model: The model.
+            capacities: Those of the fleet.
+        """

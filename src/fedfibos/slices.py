@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from fedfibos.axes import width_for_budget
 from fedfibos.local import Constrain, local_training
 from fedfibos.model import Model
-from fedfibos.params import Layout, Params
+from fedfibos.params import Layout, Params, is_normalisation
 from fedfibos.submodel import Slice, Submodel, check_capacity, full
 from fedfibos.types import Client, Upload
 
@@ -129,6 +129,16 @@ def _scaled_by(factor: float, scaled: list[bool], layout: Layout, device: torch.
         return values * scale, scale
 
     return constrain
+
+
+def scaler_cautions(model: Model, scaler: bool) -> list[str]:
+    """What to warn of where the scaler is used."""
+    if not scaler or any(map(is_normalisation, model.module.modules())):
+        return []
+    return [
+        "the model has no normalisation layer to undo the scaler, which works in training alone: narrow "
+        "submodels are out of scale at evaluation; method.scaler = false leaves it out"
+    ]
 
 
 def without_absent_classes(model: Model, layout: Layout, labels: Tensor) -> Tensor:

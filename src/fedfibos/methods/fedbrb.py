@@ -28,6 +28,7 @@ Deviations:
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -48,7 +49,7 @@ from fedfibos.blocks import (
 from fedfibos.fields import check_fields
 from fedfibos.model import Model
 from fedfibos.params import Params
-from fedfibos.slices import CapacityBasis, input_dims, train_slice, width_of
+from fedfibos.slices import CapacityBasis, input_dims, scaler_cautions, train_slice, width_of
 from fedfibos.submodel import Slice, Submodel, full
 from fedfibos.types import Client, State, Upload
 
@@ -82,6 +83,10 @@ class FedBRB:
     def personal(self) -> bool:
         """No: the round tells the block."""
         return False
+
+    def cautions(self, model: Model, capacities: Sequence[float]) -> list[str]:
+        """A scaler that nothing undoes."""
+        return scaler_cautions(model, self.scaler)
 
     def init(self, params: Params) -> State:
         """FedBRB keeps nothing but the parameters."""

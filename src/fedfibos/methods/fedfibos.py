@@ -22,6 +22,7 @@ Deviations:
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -91,6 +92,15 @@ class FedFIbOS:
     def personal(self) -> bool:
         """Whether masks follow the client: per-client scores, unless the criterion ignores them."""
         return self.sharing != "shared" and self.criterion != "magnitude"
+
+    def cautions(self, model: Model, capacities: Sequence[float]) -> list[str]:
+        """Coordinates that nobody ever estimates."""
+        if self.fisher != "held" or self.dense_every or max(capacities) == 1.0:
+            return []
+        return [
+            f"no client holds the whole model (largest capacity {max(capacities):g}): coordinates outside every mask "
+            "keep their first score; method.dense_every = 10 estimates all of them on every tenth round"
+        ]
 
     @property
     def _ema(self) -> Ema:

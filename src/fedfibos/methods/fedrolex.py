@@ -29,6 +29,7 @@ Deviations:
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -39,7 +40,7 @@ from fedfibos.aggregate import Average, Sums
 from fedfibos.fields import check_fields
 from fedfibos.model import Model
 from fedfibos.params import Params
-from fedfibos.slices import CapacityBasis, slice_of, train_slice, width_of
+from fedfibos.slices import CapacityBasis, scaler_cautions, slice_of, train_slice, width_of
 from fedfibos.submodel import Submodel
 from fedfibos.types import Client, State, Upload
 
@@ -69,6 +70,10 @@ class FedRolex:
     def personal(self) -> bool:
         """No: all clients of a round share the start of the window."""
         return False
+
+    def cautions(self, model: Model, capacities: Sequence[float]) -> list[str]:
+        """A scaler that nothing undoes."""
+        return scaler_cautions(model, self.scaler)
 
     def init(self, params: Params) -> State:
         """FedRolex keeps nothing but the parameters; the round tells the window."""

@@ -29,6 +29,7 @@ Deviations:
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -38,7 +39,7 @@ from fedfibos.aggregate import Average, Sums
 from fedfibos.fields import check_fields
 from fedfibos.model import Model
 from fedfibos.params import Params
-from fedfibos.slices import CapacityBasis, slice_of, train_slice, width_of
+from fedfibos.slices import CapacityBasis, scaler_cautions, slice_of, train_slice, width_of
 from fedfibos.submodel import Submodel
 from fedfibos.types import Client, State, Upload
 
@@ -66,6 +67,10 @@ class HeteroFL:
     def personal(self) -> bool:
         """No: clients of a capacity hold the same prefix."""
         return False
+
+    def cautions(self, model: Model, capacities: Sequence[float]) -> list[str]:
+        """A scaler that nothing undoes."""
+        return scaler_cautions(model, self.scaler)
 
     def init(self, params: Params) -> State:
         """HeteroFL keeps nothing but the parameters."""

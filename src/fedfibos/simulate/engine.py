@@ -19,11 +19,10 @@ from fedfibos.evaluate import evaluate
 from fedfibos.experiment import Experiment
 from fedfibos.idle import idle
 from fedfibos.local import one_thread
-from fedfibos.method import Method
-from fedfibos.methods import FedBRB, FedFIbOS, FedRolex, HeteroFL
+from fedfibos.method import Cautious, Method
 from fedfibos.model import Model, keeps_statistics, model_of
 from fedfibos.models import build, encode, units
-from fedfibos.params import Params, is_normalisation
+from fedfibos.params import Params
 from fedfibos.record import RunDirectory, summarise
 from fedfibos.round import RoundReport, federated_round, sample
 from fedfibos.selections import dead_layers
@@ -255,21 +254,9 @@ class _Run:
                     f"capacity {capacity:g}: the submodel holds nothing of layer {dead[0]!r}{more}; a dead layer "
                     'passes no gradient (scope = "layer" gives every tensor a share)'
                 )
-        method = world.method
-        if (
-            isinstance(method, HeteroFL | FedRolex | FedBRB)
-            and method.scaler
-            and not any(map(is_normalisation, world.model.module.modules()))
-        ):
-            self.on_warning(
-                "the model has no normalisation layer to undo the scaler, which works in training alone: narrow "
-                "submodels are out of scale at evaluation; method.scaler = false leaves it out"
-            )
-        if isinstance(method, FedFIbOS) and method.fisher == "held" and not method.dense_every and max(first) < 1.0:
-            self.on_warning(
-                f"no client holds the whole model (largest capacity {max(first):g}): coordinates outside every mask "
-                "keep their first score; method.dense_every = 10 estimates all of them on every tenth round"
-            )
+        if isinstance(world.method, Cautious):
+            for line in world.method.cautions(world.model, sorted(first)):
+                self.on_warning(line)
 
 
 @contextmanager
