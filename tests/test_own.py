@@ -19,47 +19,7 @@ from fedfibos.simulate import build_world
 
 EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
 
-MINE = """
-import torch
-from torch import nn
-from fedfibos.data import Split, TensorData
-
-NOT_A_FUNCTION = 3
-
-def net(num_classes, input_shape, hidden=6, activation=nn.ReLU):
-    return nn.Sequential(nn.Linear(input_shape[0], hidden), activation(), nn.Linear(hidden, num_classes))
-
-def needs(num_classes, input_shape, hidden):
-    return net(num_classes, input_shape, hidden)
-
-def points(folder):
-    generator = torch.Generator().manual_seed(0)
-    inputs, labels = torch.randn(60, 4, generator=generator), torch.arange(60) % 3
-    owners = torch.tensor([9, 5, 7]).repeat_interleave(torch.tensor([10, 20, 10]))
-    train, test = TensorData(inputs[:40], labels[:40]), TensorData(inputs[40:], labels[40:])
-    return Split(train, test, ("a", "b", "c"), owners=owners)
-
-def nothing(*arguments, **options):
-    return None
-
-def narrow(classes):
-    return net(classes, (4,))
-
-def plain(num_classes, input_shape):
-    return net(num_classes, input_shape, 5)
-
-def anything(**options):
-    return net(options["num_classes"], options["input_shape"], options["width"])
-
-def several(num_classes, input_shape, hidden=(6, 5)):
-    return net(num_classes, input_shape, hidden[0])
-
-def broken(num_classes, input_shape):
-    return 1 / 0
-
-def unfit(*, num_classes, input_shape):
-    return None
-"""
+MINE = (Path(__file__).parent / "fixtures" / "mine_of_the_test.py").read_text(encoding="utf-8")
 
 EXPERIMENT = """
 data.name = "mine_of_the_test:points"
@@ -112,7 +72,8 @@ def test_settings_are_written_out_as_far_as_toml_goes(mine, monkeypatch):
     [
         ("model.name=mine_of_the_test:nets", "must have a function nets, it has none; did you mean 'net'"),
         ("model.name=mine_of_the_tes:net", "no module 'mine_of_the_tes' in the current folder or among what is"),
-        ("model.name=mine_of_the_test:", "model.name must be a name of ours or 'module:function', got"),
+        ("model.name=mine_of_the_test:", "model.name must be a name of ours or 'module:function', such as"),
+        ("model.name=mine_of_the_test.net", "or your own 'module:function', got 'mine_of_the_test.net'"),
         (
             "model.name=mine_of_the_test:narrow",
             "mine_of_the_test:narrow must take num_classes, it has no such parameter",
@@ -193,6 +154,66 @@ def test_a_module_whose_import_is_missing_says_which(mine, monkeypatch):
         load_experiment("mine.toml", ["data.name=mine_of_the_test_too:points"])
 
 
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [
+        ("two_scores", "it must map 2 examples to scores of shape (2, 3), one a class, got (2, 2)"),
+        ("tuples", "it must map 2 examples to scores of shape (2, 3), one a class, got tuple"),
+        ("wrong_size", "fails with RuntimeError: mat1 and mat2 shapes cannot be multiplied"),
+    ],
+)
+def test_a_model_that_does_not_fit_the_data_is_one_line_before_any_training(mine, capsys, model, message):
+    (mine / "mine.toml").write_text(EXPERIMENT.replace(", options = { hidden = 5 }", ""))
+    assert main(["run", "mine.toml", f"model.name=mine_of_the_test:{model}", "--dry-run"]) == 1
+    err = capsys.readouterr().err
+    assert message in err
+    assert err.count("\n") == 1
+
+
+def test_layers_that_take_their_size_from_the_first_batch_get_it(mine, capsys):
+    (mine / "mine.toml").write_text(EXPERIMENT.replace(", options = { hidden = 5 }", ""))
+    assert main(["run", "mine.toml", "model.name=mine_of_the_test:lazy", "--out", "run", "--workers", "1"]) == 0
+
+
+@pytest.mark.parametrize("method", ["heterofl", "fedrolex", "fedbrb"])
+def test_a_model_whose_channels_cannot_be_derived_names_them(mine, capsys, method):
+    """And each capacity's real share follows from the table."""
+    (mine / "mine.toml").write_text(EXPERIMENT.replace(", options = { hidden = 5 }", ""))
+    command = ["run", "mine.toml", f"method.name={method}", "method.scaler=false", "--workers", "1"]
+    assert main([*command, "model.name=mine_of_the_test:Recurrent", "--out", "derived"]) == 1
+    assert "can't derive the channel axes of 'lstm'" in capsys.readouterr().err
+    assert main([*command, "model.name=mine_of_the_test:Named", "--out", "named"]) == 0
+
+
+def test_costs_of_all_methods_on_an_experiment(mine, capsys):
+    assert main(["methods", "mine.toml"]) == 0
+    out = capsys.readouterr().out
+    assert "mine_of_the_test:net on mine_of_the_test:points, 43 parameters" in out
+    assert re.search(r"^heterofl +0\.5 +\d+ +4\d\.\d %", out, re.MULTILINE)
+    (mine / "mine.toml").write_text(EXPERIMENT.replace(", options = { hidden = 5 }", ""))
+    assert main(["methods", "mine.toml", "model.name=mine_of_the_test:Recurrent"]) == 0
+    assert "fedrolex: can't derive the channel axes" in " ".join(capsys.readouterr().out.split())
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_a_sweep_goes_on_after_a_model_that_fails(mine, capsys, workers):
+    study = 'base = "mine.toml"\nseeds = [0]\n[grid.model.failing]\nmodel.name = "mine_of_the_test:Failing"\n'
+    (mine / "study.toml").write_text(study + '[grid.model.plain]\nmodel.name = "mine_of_the_test:plain"\n')
+    assert main(["sweep", "study.toml", "--out", "runs", "--workers", workers]) == 1
+    out = " ".join(capsys.readouterr().out.split())
+    assert re.search(r"failing/seed-0: failed: .*RuntimeError: not today \(mine_of_the_test.py, line \d+\)", out)
+    assert (mine / "runs" / "plain" / "seed-0" / "final.json").exists()
+
+
+def test_runs_of_different_code_are_not_averaged(mine, capsys):
+    assert main(["run", "mine.toml", "--out", "runs/0", "--workers", "1"]) == 0
+    (mine / "mine_of_the_test.py").write_text(MINE + "\n# another\n")
+    assert main(["run", "mine.toml", "seed=1", "--out", "runs/1", "--workers", "1"]) == 0
+    assert main(["report", "runs", "--out", "page.html"]) == 0
+    assert "2 results on 2 problems" in capsys.readouterr().out
+    assert hashlib.sha256(MINE.encode()).hexdigest()[:8] in (mine / "page.html").read_text()
+
+
 def test_what_the_functions_give_is_checked(mine, monkeypatch):
     monkeypatch.syspath_prepend(mine)
     with pytest.raises(ValueError, match=r"must give a fedfibos\.data.Split, got NoneType"):
@@ -240,6 +261,16 @@ def tensors(labels):
 def test_a_split_is_checked(train, test, owners, message):
     with pytest.raises(ValueError, match=message):
         Split(tensors(train), tensors(test), ("a", "b"), "x", None if owners is None else torch.tensor(owners))
+
+
+def test_what_is_no_split_says_what_is_wanted():
+    train = tensors([0, 1])
+    with pytest.raises(ValueError, match="classes must be the names of the classes, got 2"):
+        Split(train, train, 2)
+    with pytest.raises(ValueError, match=r"must be a fedfibos\.types\.Dataset, .* got list without labels, batch"):
+        Split([1, 2], train, ("a", "b"))
+    with pytest.raises(ValueError, match=r"owners must be int64 of shape .*, got list"):
+        Split(train, train, ("a", "b"), owners=[0, 1])
 
 
 def test_the_natural_partition_gives_every_owner_its_examples():

@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load_model, save_model
 from torch import Tensor, nn
 
@@ -106,8 +107,12 @@ def export_submodel(
     out.parent.mkdir(parents=True, exist_ok=True)
     temporary = out.with_name(f".{out.stem}.tmp{out.suffix}")
     write, read_with = FORMATS[out.suffix]
+    examples = _contiguous(examples)
     try:
-        got = write(module, examples, temporary, dict(about or {}))
+        try:
+            got = write(module, examples, temporary, dict(about or {}))
+        except (OSError, SafetensorError, RuntimeError) as error:
+            raise ExportError(f"{out.name} cannot be written: {str(error).splitlines()[0]}") from error
         with torch.inference_mode():
             wanted = forward(module, examples)
         difference = float((got - wanted).abs().max())
@@ -168,6 +173,11 @@ def _traced(module: nn.Module, examples: Inputs) -> torch.export.ExportedProgram
         return torch.export.export(module, (), dict(examples), dynamic_shapes=shapes)
     except (RuntimeError, ValueError) as error:
         raise ExportError(f"the network cannot be traced: {str(error).splitlines()[0]}") from error
+
+
+def _contiguous(inputs: Inputs) -> Inputs:
+    """Without gaps in memory, which the tracer of ONNX does not follow."""
+    return inputs.contiguous() if isinstance(inputs, Tensor) else {k: v.contiguous() for k, v in inputs.items()}
 
 
 def _umask() -> int:

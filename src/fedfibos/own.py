@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
-from fedfibos.validation import check_name, did_you_mean
+from fedfibos.validation import check_name, did_you_mean, listed
 
 T = TypeVar("T")
 
@@ -34,6 +34,8 @@ def find(what: str, name: Any, known: Mapping[str, T]) -> T | Callable[..., Any]
     """
     if is_own(name):
         return _imported(what, name)
+    if "." in str(name) and name not in known:
+        raise ValueError(f"{what} must be {listed(known)}, or your own 'module:function', got {name!r}")
     check_name(what, name, known)
     return known[name]
 
@@ -59,10 +61,10 @@ def called(what: str, name: str, function: Callable[..., T], *arguments: Any, **
     try:
         return function(*arguments, **options)
     except Exception as error:
-        raise ValueError(f"{what} = {name!r} fails with {_told(error)}") from error
+        raise ValueError(f"{what} = {name!r} fails with {told(error)}") from error
 
 
-def _told(error: Exception) -> str:
+def told(error: Exception) -> str:
     """What was raised, and the file and line where."""
     if isinstance(error, SyntaxError):  # says so itself
         return f"{type(error).__name__}: {error}"
@@ -72,8 +74,8 @@ def _told(error: Exception) -> str:
 
 def _imported(what: str, name: str) -> Callable[..., Any]:
     module, _, attribute = name.partition(":")
-    if not module or not attribute.isidentifier():
-        raise ValueError(f"{what} must be a name of ours or 'module:function', got {name!r}")
+    if not all(piece.isidentifier() for piece in (*module.split("."), attribute)):
+        raise ValueError(f"{what} must be a name of ours or 'module:function', such as 'my_code:model', got {name!r}")
     try:
         home = importlib.import_module(module)
     except ModuleNotFoundError as error:
@@ -83,7 +85,7 @@ def _imported(what: str, name: str) -> Callable[..., Any]:
             f"{what} = {name!r}: no module {error.name!r} in the current folder or among what is installed"
         ) from None
     except Exception as error:
-        raise ValueError(f"{what} = {name!r}: importing {module} fails with {_told(error)}") from error
+        raise ValueError(f"{what} = {name!r}: importing {module} fails with {told(error)}") from error
     found = getattr(home, attribute, None)
     if not callable(found):
         near = did_you_mean(attribute, [key for key, value in vars(home).items() if callable(value)])

@@ -208,13 +208,17 @@ class RunDirectory:
             raise RecordError(f"{path}: is not valid TOML: {error}") from None
 
     def _check_same(self, config: str) -> None:
-        there = self._config()
-        here = flat(tomllib.loads(config))
-        for key in [*here, *(key for key in there if key not in here)]:
+        there, here = self._config(), flat(tomllib.loads(config))
+        keys = [*here, *(key for key in there if key not in here)]
+        keys.sort(key=lambda key: key == "federation.rounds")  # last: it is what a run may be lengthened by
+        for key in keys:
             if there.get(key) != here.get(key):
                 old, new = (shown(d[key]) if key in d else "not set" for d in (there, here))
+                why = ""
+                if key == "federation.rounds" and here.get("local.schedule") == "cosine":
+                    why = " (a cosine schedule is over all rounds: with more, the first would have been others)"
                 raise RecordError(
-                    f"{self.path} holds another experiment: {key} is {old} there, got {new}: choose another --out"
+                    f"{self.path} holds another experiment: {key} is {old} there, got {new}{why}: choose another --out"
                 )
 
     def _note_environment(self, device: str, own: Mapping[str, Any], warn: Callable[[str], None]) -> None:

@@ -30,9 +30,10 @@ from typing import Any
 
 from fedfibos.dotted import flat
 from fedfibos.experiment import Experiment, ExperimentError, Layer, load_experiment
+from fedfibos.own import told
 from fedfibos.record import CONFIG, FINAL, RecordError
 from fedfibos.round import NoUploadError
-from fedfibos.simulate import simulate
+from fedfibos.simulate import Interrupted, WorkerError, simulate
 from fedfibos.validation import check_name, shown
 
 KEYS = ("base", "study", "seeds", "all", "grid")
@@ -174,8 +175,12 @@ def run_study(
     for run in study.runs:
         try:
             outcome = _outcome(run, out / run.folder, progress, options)
-        except (RecordError, NoUploadError, ValueError, OSError) as error:
+        except Interrupted:
+            raise
+        except (RecordError, NoUploadError, WorkerError, ValueError, OSError) as error:
             outcome = Outcome(run, "failed", reason=" ".join(str(error).split()))
+        except Exception as error:  # what a user's own model raises
+            outcome = Outcome(run, "failed", reason=" ".join(told(error).split()))
         progress.finish(outcome)
         outcomes.append(outcome)
     return outcomes

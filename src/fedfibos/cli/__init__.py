@@ -106,6 +106,8 @@ def run(
     from fedfibos.round import NoUploadError
     from fedfibos.simulate import WorkerError
 
+    if out is None and resume and experiment.is_dir():
+        out = experiment
     if out is None and not dry_run:
         return _fail("a run needs --out DIR, the run directory to write", WRONG_USAGE)
     try:
@@ -292,15 +294,26 @@ def _on_checkpoint(work: Callable[[], None], device: Device) -> int:
 
 @app.command()
 def methods(
-    model: Annotated[str, typer.Option(help="Bundled model that the costs are for.")] = "resnet8",
+    experiment: Annotated[
+        Path | None, typer.Argument(help="Experiment file: costs of its model, data and capacities.")
+    ] = None,
+    overrides: Annotated[list[str] | None, typer.Argument(help="section.key=value ...")] = None,
+    model: Annotated[str, typer.Option(help="Without a file: the bundled model that the costs are for.")] = "resnet8",
+    data_dir: DataDir = None,
 ) -> int:
     """List the methods: what each selects, its presets and its paper, and what each capacity costs a client."""
-    from fedfibos.cli.methods import costs_of, show_methods
+    from fedfibos.cli.methods import costs_in, costs_of, show_methods
+    from fedfibos.experiment import load_experiment
+    from fedfibos.simulate import build_world
 
     console = Console()
     try:
-        costs = costs_of(model)
-    except ValueError as error:
+        if experiment is None:
+            costs = costs_of(model)
+        else:
+            chosen = load_experiment(experiment, overrides or ())
+            costs = costs_in(build_world(chosen, device="cpu", data_dir=data_dir, warn=lambda text: None), chosen)
+    except (ValueError, OSError) as error:
         return _fail(str(error), WRONG_USAGE)
     show_methods(costs, console)
     return 0

@@ -14,12 +14,14 @@ from torch import nn
 
 from fedfibos.capacities import UNIFORM
 from fedfibos.cli.dry_run import COST_NOTE, cost_table
-from fedfibos.cost import cost
+from fedfibos.cost import Cost, cost
 from fedfibos.data import TensorData
+from fedfibos.experiment import Experiment
 from fedfibos.method import Method
 from fedfibos.methods import METHODS, PRESETS
 from fedfibos.model import model_of
 from fedfibos.models import build, encode
+from fedfibos.simulate import World
 from fedfibos.submodel import Slice
 from fedfibos.training import LocalTraining
 from fedfibos.types import Client
@@ -93,6 +95,28 @@ def costs_of(model_name: str) -> Table:
             rows.append(((name,), cost(method(), model, capacity, data, batch_size)))
     title = f"{model_name} on 3x32x32 images, 10 classes, {model.layout.size:,} parameters, batches of {batch_size}"
     return cost_table(title, ("method",), rows)
+
+
+def costs_in(world: World, experiment: Experiment) -> Table:
+    """What each of an experiment's capacities costs under each method: its model, its data, its training.
+
+    A method that cannot be used there (a model whose channels it cannot cut) says why.
+    """
+    data = world.split.train.subset(torch.arange(2))
+    rows: list[tuple[tuple[str, ...], Cost]] = []
+    left_out = []
+    local = experiment.local
+    for name, method in METHODS.items():
+        chosen = world.method if name == experiment.method.name else method()
+        try:
+            for capacity in sorted(experiment.federation.capacities, reverse=True):
+                rows.append(((name,), cost(chosen, world.model, capacity, data, local.batch_size, local)))
+        except ValueError as error:
+            left_out.append(f"{name}: {error}")
+    title = f"{experiment.model.name} on {experiment.data.name}, {world.model.layout.size:,} parameters, "
+    table = cost_table(f"{title}batches of {local.batch_size}", ("method",), rows)
+    table.caption = "\n".join(left_out) or None
+    return table
 
 
 def show_methods(costs: Table, console: Console) -> None:

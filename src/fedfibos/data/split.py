@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -36,7 +37,14 @@ class Split:
     owners: Tensor | None = None
 
     def __post_init__(self) -> None:
+        if isinstance(self.classes, str) or not isinstance(self.classes, Sequence):
+            raise ValueError(f"data set {self.name!r}: classes must be the names of the classes, got {self.classes!r}")
         for what, data in (("training", self.train), ("test", self.test)):
+            if missing := [name for name in ("labels", "batch", "subset", "__len__") if not hasattr(data, name)]:
+                raise ValueError(
+                    f"data set {self.name!r}: {what} examples must be a fedfibos.types.Dataset, such as "
+                    f"fedfibos.data.TensorData(inputs, labels), got {type(data).__name__} without {', '.join(missing)}"
+                )
             if not len(data):
                 raise ValueError(f"data set {self.name!r}: it must have {what} examples, got none")
             low, high = int(data.labels.min()), int(data.labels.max())
@@ -46,11 +54,13 @@ class Split:
                     f"its classes, got {low if low < 0 else high}"
                 )
 
-        if self.owners is not None and (self.owners.dtype != torch.int64 or self.owners.shape != (len(self.train),)):
-            raise ValueError(
-                f"data set {self.name!r}: owners must be int64 of shape ({len(self.train)},), one a training example, "
-                f"got {self.owners.dtype} of shape {tuple(self.owners.shape)}"
-            )
+        if self.owners is not None:
+            wanted, owners = f"int64 of shape ({len(self.train)},), one a training example", self.owners
+            if not isinstance(owners, Tensor):
+                raise ValueError(f"data set {self.name!r}: owners must be {wanted}, got {type(owners).__name__}")
+            if owners.dtype != torch.int64 or owners.shape != (len(self.train),):
+                got = f"{owners.dtype} of shape {tuple(owners.shape)}"
+                raise ValueError(f"data set {self.name!r}: owners must be {wanted}, got {got}")
 
     def to(self, device: torch.device) -> Split:
         """The same with what can be there (images) on a device; texts are padded batch by batch on the CPU."""

@@ -5,17 +5,19 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
+from fedfibos.axes import Axes
 from fedfibos.data.texts import TextData
+from fedfibos.inputs import Inputs, forward
 from fedfibos.models.cnn import CNN
 from fedfibos.models.lenet import LeNet
 from fedfibos.models.mlp import MLP
 from fedfibos.models.resnet import resnet8, resnet18
-from fedfibos.models.text import TextClassifier, text_classifier, tokenised
+from fedfibos.models.text import text_classifier, tokenised
 from fedfibos.own import called, find, is_own
 from fedfibos.types import Dataset
 from fedfibos.validation import check_name
@@ -113,9 +115,50 @@ def encode(name: str, data: Dataset, options: Mapping[str, Any]) -> Dataset:
     return tokenised(data, options["checkpoint"], options["max_length"]) if isinstance(data, TextData) else data
 
 
+def check_module(name: str, module: nn.Module, example: Inputs, num_classes: int) -> None:
+    """Raise ValueError unless a model maps a batch to one score a class: in a line, before anything is trained.
+
+    Args:
+        name: The model's name, for the message.
+        module: The model; layers that take their size from the first batch (``nn.LazyLinear``) get it here.
+        example: A batch of two examples.
+        num_classes: C.
+    """
+    was_training = module.training
+    module.eval()
+    with torch.no_grad():
+        scores = called("model.name", name, forward, module, example)
+    module.train(was_training)
+    got = tuple(scores.shape) if isinstance(scores, Tensor) else type(scores).__name__
+    if got != (2, num_classes):
+        wanted = f"scores of shape (2, {num_classes}), one a class"
+        raise ValueError(f"model.name = {name!r}: it must map 2 examples to {wanted}, got {got}")
+
+
+@runtime_checkable
+class NamesAxes(Protocol):
+    """A module whose channel axes can't be derived and that names them itself."""
+
+    def channel_axes(self) -> Axes:
+        """The table; see :func:`fedfibos.axes.axes_table`."""
+
+
+@runtime_checkable
+class NamesUnits(Protocol):
+    """A module that knows which channels belong together: attention heads."""
+
+    def units(self) -> dict[str, int]:
+        """Layer -> channels of its output that only go together (``derive_axes``)."""
+
+
+def axes(module: nn.Module) -> Axes | None:
+    """The axes that a module names itself; None where they are to be derived."""
+    return module.channel_axes() if isinstance(module, NamesAxes) else None
+
+
 def units(module: nn.Module) -> dict[str, int]:
-    """Layer -> channels that belong together, where only the model knows it: heads (``derive_axes``)."""
-    return module.units() if isinstance(module, TextClassifier) else {}
+    """Layer -> channels that belong together, where only the model knows it."""
+    return module.units() if isinstance(module, NamesUnits) else {}
 
 
 _COMMON = ("num_classes", "input_shape", "norm")

@@ -11,6 +11,8 @@ from dataclasses import dataclass, replace
 from pathlib import PurePath
 from typing import Any
 
+import tomli_w
+
 from fedfibos.capacities import TABLES
 from fedfibos.data.partition import Partition
 from fedfibos.dotted import flat
@@ -112,7 +114,7 @@ def sort_records(records: Sequence[Record]) -> Sorted:
     finished, notes = _distinct(record for record in records if record.final is not None)
     problems: dict[str, dict[str, list[Record]]] = {}
     for record in finished:
-        groups = problems.setdefault(to_toml(_problem(record.experiment)), {})
+        groups = problems.setdefault(to_toml(_problem(record.experiment)) + _own_code(record), {})
         groups.setdefault(to_toml(_group(record.experiment)), []).append(record)
     keys = list(problems)
     labels = _told_apart([problem_label(_first(problems[k]).experiment) for k in keys], keys, also=_scales(problems))
@@ -127,6 +129,13 @@ def sort_records(records: Sequence[Record]) -> Sorted:
     built = _with_references(built)
     built.sort(key=lambda problem: (problem.label, problem.scale))
     return Sorted(tuple(built), tuple(r for r in records if r.final is None), tuple(notes))
+
+
+def _own_code(record: Record) -> str:
+    """Hashes of the user's own code that a run used, as TOML: runs of different code are not compared."""
+    latest = [record.environment, *record.environment.get("resumed", ())][-1]
+    hashes = {name: str(digest)[:8] for name, digest in latest.get("own", {}).items()}
+    return f"\n{tomli_w.dumps({'own': hashes})}" if hashes else ""
 
 
 def _with_references(problems: Sequence[Problem]) -> list[Problem]:

@@ -21,7 +21,7 @@ from fedfibos.idle import idle
 from fedfibos.local import one_thread
 from fedfibos.method import Cautious, Method
 from fedfibos.model import Model, keeps_statistics, model_of
-from fedfibos.models import build, encode, units
+from fedfibos.models import axes, build, check_module, encode, units
 from fedfibos.params import Params
 from fedfibos.record import RunDirectory, summarise
 from fedfibos.round import RoundReport, federated_round, sample
@@ -83,8 +83,16 @@ def build_world(experiment: Experiment, *, device: str, data_dir: Path | None, w
         seed=experiment.seed,
         **choice.options,
     )
+    check_module(choice.name, module, example, len(split.classes))
     method = experiment.build_method()
-    model = model_of(module, example=example, units=units(module), device=device, channels_last=choice.channels_last)
+    model = model_of(
+        module,
+        example=example,
+        axes=axes(module),
+        units=units(module),
+        device=device,
+        channels_last=choice.channels_last,
+    )
     return World(method, model, population, split)
 
 

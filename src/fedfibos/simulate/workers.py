@@ -11,6 +11,7 @@ import signal
 import sys
 import traceback
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection, wait
 from typing import Any, Literal, TypeVar
@@ -23,6 +24,7 @@ from fedfibos.allocator import keep_freed_memory
 from fedfibos.evaluate import Scoring
 from fedfibos.method import Method
 from fedfibos.model import Model
+from fedfibos.own import told
 from fedfibos.params import Params
 from fedfibos.round import Job
 from fedfibos.simulate.overlapped import Overlapped
@@ -219,7 +221,10 @@ class WorkerPool:
         except (EOFError, ConnectionError):
             raise self._ended(number) from None
         if kind == "error":
-            raise WorkerError(f"a worker process failed: {reply}")
+            line, trace = reply
+            error = WorkerError(f"a worker process failed: {line}; with one worker the whole traceback is shown")
+            error.add_note(trace)
+            raise error
         return reply
 
     def _ended(self, number: int) -> WorkerError:
@@ -239,7 +244,7 @@ def _work(setting: Setting, flat: Tensor, slot: _Slot, pipe: Connection, inherit
     while True:
         try:
             kind, what, packed = pipe.recv()
-        except EOFError:
+        except (EOFError, ConnectionError):
             return
         try:
             submodel = _unpack(slot, packed)
@@ -249,10 +254,11 @@ def _work(setting: Setting, flat: Tensor, slot: _Slot, pipe: Connection, inherit
             else:
                 indices = None if what is None else torch.from_numpy(what)
                 pipe.send(("done", setting.score(params, Scoring(submodel, indices)).numpy()))
-        except BrokenPipeError:
+        except ConnectionError:
             return
-        except Exception:
-            pipe.send(("error", traceback.format_exc()))
+        except Exception as error:
+            with suppress(ConnectionError):
+                pipe.send(("error", (told(error), traceback.format_exc())))
 
 
 def _unpack(slot: _Slot, packed: tuple[Any, ...]) -> Submodel:
