@@ -19,7 +19,7 @@ from fedfibos.simulate import build_world
 
 EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
 
-MINE = (Path(__file__).parent / "fixtures" / "mine_of_the_test.py").read_text(encoding="utf-8")
+MINE = (Path(__file__).parent / "fixtures" / "users_code.py").read_text(encoding="utf-8")
 
 EXPERIMENT = """
 data.name = "mine_of_the_test:points"
