@@ -76,6 +76,20 @@ def test_equal_frequencies_change_nothing_and_a_client_of_one_class_is_always_ri
     assert local["adjusted"]["mean"] == pytest.approx((only_equal["mean"] + 1.0) / 2)
 
 
+@pytest.mark.parametrize("name", ["fedfibos", "heterofl"])
+def test_the_share_that_is_really_held_is_on_record(name):
+    """10-12-2 with biases has 158 parameters: a mask holds half, channels what ⌈r·12⌉ of them come to."""
+    model = model_of(nn.Sequential(nn.Linear(10, 12), nn.ReLU(), nn.Linear(12, 2)), example=torch.zeros(2, 10))
+    params, method = model.initial_params(), METHODS[name]()
+    clients = [Client(0, 0.5, 0, 0, LocalTraining())]
+    test = TensorData(torch.zeros(2, 10), torch.tensor([0, 1]))
+    score = lambda at, works: (correct(model, at, work, test, 2) for work in works)  # noqa: E731
+    found = evaluate(method, model, params, method.init(params), clients, [torch.arange(2)], score)["shares"]
+    channels = (158 // 2 - 2) // 13  # each takes 10 weights, a bias and 2 weights of the classifier
+    held = {"fedfibos": 79, "heterofl": 2 + 13 * channels}[name]
+    assert found["0.5"] == round(held / 158, 6)
+
+
 @pytest.mark.parametrize("preset", ["", 'preset = "algorithm1"'])
 def test_a_checkpoint_evaluated_again_gives_the_numbers_of_the_run(tmp_path, preset, capsys):
     (tmp_path / "a.toml").write_text(

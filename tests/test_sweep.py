@@ -282,3 +282,11 @@ def test_an_override_of_what_tells_the_runs_apart_is_refused(study, override, me
     with pytest.raises(ExperimentError) as error:
         load_study(study, [override])
     assert str(error.value) == f"command line: {message}"
+
+
+def test_a_study_given_to_run_is_told_apart(tmp_path, capsys):
+    (tmp_path / "study.toml").write_text('base = "base.toml"\nseeds = [0]\n')
+    assert main(["run", str(tmp_path / "study.toml"), "--out", str(tmp_path / "run")]) == 2
+    assert (
+        "is a study (it has a grid or seeds), wanted an experiment: fedfibos sweep runs it" in capsys.readouterr().err
+    )

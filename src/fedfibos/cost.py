@@ -17,7 +17,7 @@ from fedfibos.local import seeded
 from fedfibos.method import Method
 from fedfibos.model import Model
 from fedfibos.params import Params
-from fedfibos.submodel import Submodel, holding
+from fedfibos.submodel import Submodel, held_maskable
 from fedfibos.traffic import download_bytes, upload_bytes
 from fedfibos.training import LocalTraining
 from fedfibos.types import Client, Dataset, stream
@@ -81,17 +81,12 @@ def cost(
     return Cost(
         capacity,
         submodel.num_held,
-        held_maskable(submodel, layout.size, layout.num_maskable) / layout.num_maskable,
+        held_maskable(submodel, layout) / layout.num_maskable,
         forward_macs(model, params, submodel, data),
         training_memory(model, params, submodel, data, indices, one_step),
         download_bytes(submodel, layout),
         upload_bytes(method.train(model, params, submodel, client), layout),
     )
-
-
-def held_maskable(submodel: Submodel, size: int, num_maskable: int) -> int:
-    """How many of the maskable coordinates a submodel holds."""
-    return int(holding(submodel, size)[:num_maskable].count_nonzero())
 
 
 def forward_macs(model: Model, params: Params, submodel: Submodel, data: Dataset) -> int:

@@ -158,6 +158,10 @@ def _files(path: Path, derived: tuple[Path, ...]) -> list[Layer]:
         raise ExperimentError(f"{path}: cannot be read: {error.strerror}") from None
     except ValueError as error:  # bad TOML or bad UTF-8
         raise ExperimentError(f"{path}: is not valid TOML: {error}") from None
+    if "grid" in values or "seeds" in values:
+        raise ExperimentError(
+            f"{path}: is a study (it has a grid or seeds), wanted an experiment: fedfibos sweep runs it"
+        )
     base = values.pop("base", None)
     if base is None:
         return [Layer(str(path), values)]

@@ -30,6 +30,7 @@ except ImportError:  # not a POSIX system: nothing keeps two processes from one 
 from fedfibos.dotted import flat
 from fedfibos.environment import describe
 from fedfibos.experiment import Experiment, to_toml
+from fedfibos.files import write_whole
 from fedfibos.own import is_own, source_sha256
 from fedfibos.validation import shown
 
@@ -96,7 +97,7 @@ class RunDirectory:
             out.mkdir(parents=True, exist_ok=True)
             directory._lock()
             if not there:
-                _write(out / CONFIG, config)
+                write_whole(out / CONFIG, config)
             if longer or not (out / FINAL).exists():  # nothing is made of a finished run
                 directory._note_environment(device, _own_code(experiment), warn)
             directory._drop_unfinished_line()
@@ -163,15 +164,15 @@ class RunDirectory:
             if experiment is not None and self._lengthened(experiment):
                 if rounds % experiment.evaluation.every:  # evaluated for being the last, which it no longer is
                     kept[-1] = {key: value for key, value in kept[-1].items() if key != "evaluation"}
-                _write(self.path / CONFIG, to_toml(experiment))
+                write_whole(self.path / CONFIG, to_toml(experiment))
             (self.path / FINAL).unlink(missing_ok=True)
             if kept != records:
-                _write(path, b"".join(map(_json_line, kept)))
+                write_whole(path, b"".join(map(_json_line, kept)))
 
     def finish(self, final: Mapping[str, Any]) -> None:
         """Write ``final.json``, whole or not at all."""
         with _one_line(self.path / FINAL):
-            _write(self.path / FINAL, json.dumps(final, indent=2, allow_nan=False) + "\n")
+            write_whole(self.path / FINAL, json.dumps(final, indent=2, allow_nan=False) + "\n")
             (self.path / LOCK).unlink(missing_ok=True)
 
     def _lock(self) -> None:
@@ -226,7 +227,7 @@ class RunDirectory:
         path = self.path / ENVIRONMENT
         now = {**describe(device), **own}
         if not path.exists():
-            _write(path, json.dumps(now, indent=2) + "\n")
+            write_whole(path, json.dumps(now, indent=2) + "\n")
             return
         first = json.loads(path.read_text(encoding="utf-8"))
         resumed = first.pop("resumed", [])
@@ -235,7 +236,7 @@ class RunDirectory:
             if latest.get("own", {}).get(name) != digest:
                 warn(f"the file of {name} has changed since {self.path} was last run: this may be another experiment")
         if any(latest.get(key) != value for key, value in now.items() if key != "command"):
-            _write(path, json.dumps({**first, "resumed": [*resumed, now]}, indent=2) + "\n")
+            write_whole(path, json.dumps({**first, "resumed": [*resumed, now]}, indent=2) + "\n")
 
     def _drop_unfinished_line(self) -> None:
         """Cut off what a kill in the middle of a write left behind the last line break."""
@@ -311,20 +312,6 @@ def _json_line(record: Mapping[str, Any]) -> bytes:
 
 def _temporary(path: Path) -> bool:
     return path.name == LOCK or (path.name.startswith(".") and path.name.endswith(".tmp"))
-
-
-def _write(path: Path, content: str | bytes) -> None:
-    """Write a file under a temporary name, sync, rename: afterwards it is there whole or as it was before."""
-    temporary = path.with_name(f".{path.name}.tmp")
-    try:
-        with temporary.open("wb") as file:
-            file.write(content.encode() if isinstance(content, str) else content)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    except OSError:
-        temporary.unlink(missing_ok=True)
-        raise
 
 
 @contextmanager

@@ -10,7 +10,7 @@ from fedfibos.method import Method
 from fedfibos.params import Layout, Params
 from fedfibos.select import top_k
 from fedfibos.spread import mean
-from fedfibos.submodel import Mask, Submodel, kept_shares
+from fedfibos.submodel import Mask, Submodel, held_maskable, kept_shares
 from fedfibos.theory import coefficient_of_variation, jaccard
 from fedfibos.types import Client, State
 
@@ -28,7 +28,8 @@ class Diagnostics:
 
     Jaccard similarity with the magnitude selection of the same size (capacity -> mean over its evaluated clients,
     masks only); coefficient of variation of the maintained importance (mean over the clients; None for methods that
-    keep none) and of |x̃|; share of every tensor that the first client of a capacity holds.
+    keep none) and of |x̃|; share of all maskable parameters, and of every tensor, that the first client of a capacity
+    holds.
     """
 
     def __init__(self, method: Method, state: State, params: Params) -> None:
@@ -36,6 +37,7 @@ class Diagnostics:
         self.magnitude = params.flat[: params.layout.num_maskable].abs()
         self.magnitude_masks: dict[int, Tensor] = {}
         self.similarities: dict[str, list[float]] = {}
+        self.shares: dict[str, float] = {}
         self.kept: dict[str, dict[str, float]] = {}
         self.dispersions: list[float] = []
 
@@ -43,6 +45,7 @@ class Diagnostics:
         """Look at one client's submodel; a client made up for the full model has no score of its own."""
         key, layout = str(client.capacity), self.params.layout
         if key not in self.kept:
+            self.shares[key] = round(held_maskable(submodel, layout) / layout.num_maskable, 6)
             self.kept[key] = {name: round(share, 6) for name, share in kept_shares(submodel, layout).items()}
         if isinstance(submodel, Mask) and submodel.held is not None:
             held = submodel.held[: layout.num_maskable]
@@ -61,10 +64,12 @@ class Diagnostics:
             "jaccard": {key: mean(values) for key, values in self.similarities.items()},
             "cv_f": mean(self.dispersions),
             "cv_magnitude": coefficient_of_variation(self.magnitude),
+            "shares": self.shares,
             "kept_shares": self.kept,
         }
 
 
 def dead_layers(submodel: Submodel, layout: Layout) -> list[str]:
-    """Names of the tensors of which a submodel holds nothing."""
-    return [name for name, share in kept_shares(submodel, layout).items() if share == 0.0]
+    """Names of the weights of which a submodel holds nothing; a bias that is gone blocks no signal."""
+    weights = {name for name, shape in zip(layout.names, layout.shapes, strict=True) if len(shape) > 1}
+    return [name for name, share in kept_shares(submodel, layout).items() if share == 0.0 and name in weights]

@@ -173,3 +173,8 @@ def holding(submodel: Submodel, size: int) -> Tensor:
     held = torch.zeros(size, device=None if tensor is None else tensor.device)
     submodel.count_in(held, 1.0)
     return held
+
+
+def held_maskable(submodel: Submodel, layout: Layout) -> int:
+    """How many of the maskable coordinates a submodel holds."""
+    return int(holding(submodel, layout.size)[: layout.num_maskable].count_nonzero())

@@ -9,6 +9,7 @@ from pathlib import Path
 from rich.console import Console
 
 from fedfibos.audit import audit, audit_table
+from fedfibos.files import write_whole
 from fedfibos.reopen import reopen
 from fedfibos.types import stream
 
@@ -32,6 +33,6 @@ def audit_run(run: Path, batch_size: int, data_dir: Path | None, device: str, co
         stream(opened.experiment.seed, "audit"),
         batch_size,
     )
-    (run / FILE).write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    write_whole(run / FILE, json.dumps(result, indent=1) + "\n")
     console.print(audit_table(result))
     console.print(f"written: {run / FILE}", markup=False, highlight=False, soft_wrap=True)

@@ -11,6 +11,7 @@ from pathlib import Path
 from rich.console import Console
 
 from fedfibos.diagnose import diagnose, diagnosis_table
+from fedfibos.files import write_whole
 from fedfibos.record import RecordError
 from fedfibos.reopen import reopen
 from fedfibos.types import stream
@@ -47,7 +48,7 @@ def diagnose_run(
     clients = [replace(client, data=population.data(client.id)) for client in population.clients(ids, at.round)]
     generator = stream(opened.experiment.seed, "diagnose", at.round)
     result = diagnose(world.model, at.params, at.state, world.method, clients, capacities, generator)
-    (run / FILE).write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    write_whole(run / FILE, json.dumps(result, indent=1) + "\n")
     console.width = max(console.width, 112)  # narrower, numbers would be cut
     console.print(diagnosis_table(result))
     console.print(f"written: {run / FILE}", markup=False, highlight=False, soft_wrap=True)

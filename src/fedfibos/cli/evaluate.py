@@ -11,6 +11,7 @@ from rich.table import Table
 
 from fedfibos.environment import describe
 from fedfibos.evaluate import evaluate
+from fedfibos.files import write_whole
 from fedfibos.local import one_thread
 from fedfibos.progress import percent
 from fedfibos.record import EVALUATION
@@ -38,7 +39,7 @@ def evaluate_run(run: Path, data_dir: Path | None, device: str, console: Console
             experiment.evaluation.submodel_clients,
         )
     written = {"round": at.round, **result, "environment": describe(device)}
-    (run / EVALUATION).write_text(json.dumps(written, indent=1) + "\n", encoding="utf-8")
+    write_whole(run / EVALUATION, json.dumps(written, indent=1) + "\n")
     submodels, local = result["global"]["submodels"], result["local"]
     whole = percent(result["global"]["full"])
     table = Table(title=f"{experiment.method.name}, seed {experiment.seed}, after round {at.round}: full model {whole}")

@@ -131,7 +131,7 @@ def dispersion_curves(problem: Problem, slug: str) -> Figure | None:
         if _in_the_paper(problem):
             paper = reported()["figures"]["cv_f"]
             axes.axhline(paper, color="#333333", linestyle=":", linewidth=1, label="CV_F, paper")
-        axes.set_ylim(bottom=0)
+        axes.set_ylim(bottom=max(0.0, 10 * math.floor(axes.dataLim.y0 / 10) - 10))
         canvas.legend(loc="outside lower center", ncols=1, frameon=False)
         return _drawn(canvas, f"cv-{slug}", title)
 
@@ -147,7 +147,7 @@ def _curves(
     with _drawing(title, x, "accuracy in %") as (canvas, axes):
         for group, (colour, dash) in zip(problem.groups, _looks(problem.groups), strict=True):
             _draw(axes, line_of(group, read), f"{group.label} (n = {len(group.records)})", colour, dash, 100)
-        axes.set_ylim(bottom=0)
+        axes.set_ylim(bottom=max(0.0, 10 * math.floor(axes.dataLim.y0 / 10) - 10))
         canvas.legend(loc="outside lower center", ncols=1 if _long(problem) else 2, frameon=False)
         return _drawn(canvas, slug, title)
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import jinja2
 
+from fedfibos.files import write_whole
 from fedfibos.report import figures, paper, tables
 from fedfibos.report.figures import Figure
 from fedfibos.report.groups import Problem, Sorted, sort_records
@@ -100,7 +101,7 @@ def write_report(report: Report, out: Path) -> list[Path]:
         written |= {folder / f"{table.slug}.tex": latex(table).encode()}
         written |= {folder / f"{table.slug}.md": markdown(table).encode()}
     for path, data in written.items():
-        path.write_bytes(data)
+        write_whole(path, data)
     return list(written)
 
 

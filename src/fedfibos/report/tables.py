@@ -88,9 +88,14 @@ def by_capacity(problem: Problem, slug: str) -> Table:
             ("local", ("local_accuracy", "by_capacity")),
         ):
             rows.append(row(group.label, name, *(percent(group.over_seeds(*path, c, "last")) for c in capacities)))
+        held = [record.points[-1].evaluation.get("shares", {}) for record in group.records]
+        if all(held):
+            shares = [spread(of.get(c) for of in held) for c in capacities]
+            rows.append(row(group.label, "share held", *(percent(share) for share in shares)))
     title = f"Accuracy of each capacity's submodels in %, last evaluation: {problem.label}"
     headings = ("method", "accuracy", *(f"γ = {float(c):g}" for c in capacities))
-    return Table(f"capacities-{slug}", title, headings, tuple(rows), problem.scale, words=2)
+    note = f"{problem.scale}. Share held: of the maskable parameters; whole channels realise at most the capacity."
+    return Table(f"capacities-{slug}", title, headings, tuple(rows), note, words=2)
 
 
 def kept_shares(problem: Problem, slug: str) -> list[Table]:
