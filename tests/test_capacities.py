@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedfibos.capacities import NON_UNIFORM, UNIFORM, Capacities, check_table, counts
+from fedfibos.experiment import ExperimentError, load_experiment, to_toml
 
 
 def dealt(capacities, t):
@@ -83,3 +84,25 @@ def test_dynamic_capacities_are_redrawn_with_exact_counts():
 def test_tables_that_cannot_be_dealt(table, message):
     with pytest.raises(ValueError, match=message):
         check_table(table, 10)
+
+
+def test_capacities_of_known_devices(tmp_path):
+    """By client id, in every round; the shares follow, and the record gives the same fleet."""
+    (tmp_path / "a.toml").write_text(
+        'model.name = "mlp"\nmethod.name = "fedfibos"\n'
+        "[federation]\nclients = 4\ncohort = 2\nrounds = 1\nassigned = [0.25, 1.0, 0.25, 0.5]\n"
+    )
+    experiment = load_experiment(tmp_path / "a.toml")
+    assert dealt(experiment.capacities(), 3) == (0.25, 1.0, 0.25, 0.5)
+    assert experiment.capacities().of([3, 0], 7) == [0.5, 0.25]
+    assert experiment.federation.capacities == {1.0: 0.25, 0.5: 0.25, 0.25: 0.5}
+    (tmp_path / "b.toml").write_text(to_toml(experiment))
+    assert load_experiment(tmp_path / "b.toml") == experiment
+    for wrong, message in (
+        ("[1.0]", r"federation\.assigned must be 4 capacities, one a client, .* got 1 with 'fixed'"),
+        ("[1.0, 1.0, 1.0, 0.0]", r"capacity must be in \(0, 1\], got 0"),
+    ):
+        with pytest.raises(ExperimentError, match=message):
+            load_experiment(tmp_path / "a.toml", [f"federation.assigned={wrong}"])
+    with pytest.raises(ExperimentError, match="with assignment = 'fixed', got 4 with 'dynamic'"):
+        load_experiment(tmp_path / "a.toml", ["federation.assignment=dynamic"])

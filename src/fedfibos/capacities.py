@@ -76,15 +76,19 @@ class Capacities:
         assignment: ``fixed``: a client keeps its capacity; ``dynamic``: all clients are dealt afresh every
             round, so the counts over the fleet are exact in each round (those of a cohort are not).
         seed: Root of the run's random streams.
+        assigned: The capacity of every client, by id, where that is known; ``table`` says the same in shares.
     """
 
     table: Mapping[float, float]
     num_clients: int
     assignment: Literal["fixed", "dynamic"]
     seed: int
+    assigned: Sequence[float] | None = None
 
     def of(self, clients: Sequence[int], t: int) -> list[float]:
         """The capacities of some clients in round t; with a fixed assignment the others cost nothing."""
+        if self.assigned is not None:
+            return [self.assigned[client] for client in clients]
         order = self._order if self.assignment == "fixed" else self._dealt("capacities", t)
         limits = torch.tensor(list(itertools.accumulate(counts(self.table, self.num_clients))))
         chosen = torch.bucketize(order[torch.as_tensor(clients, dtype=torch.int64)], limits, right=True)

@@ -67,7 +67,8 @@ class Experiment:
     def capacities(self) -> Capacities:
         """The capacity of every client in every round."""
         federation = self.federation
-        return Capacities(federation.capacities, federation.clients, federation.assignment, self.seed)
+        fleet = (federation.capacities, federation.clients, federation.assignment)
+        return Capacities(*fleet, self.seed, federation.assigned)
 
 
 SECTIONS: Mapping[str, type[Any]] = {

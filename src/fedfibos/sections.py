@@ -16,6 +16,7 @@ from fedfibos.methods import METHODS, PRESETS
 from fedfibos.models import check_options, options_of, parameters_of
 from fedfibos.own import find, is_own
 from fedfibos.scores import Bytes, Home
+from fedfibos.submodel import check_capacity
 from fedfibos.validation import ExperimentError, check_name, checked, did_you_mean, listed
 
 Seed = Annotated[int, Field(ge=0)]
@@ -173,6 +174,8 @@ class Federation:
         cohort: A, participants of a round.
         rounds: T.
         capacities: Capacity -> share of the clients; or ``uniform`` or ``non-uniform``, the paper's tables.
+        assigned: The capacity of every client, by id, for fleets whose devices are known (``natural`` partitions); it
+            replaces ``capacities``.
         assignment: ``fixed``, or ``dynamic``: every client's capacity is redrawn each round.
         weighting: Weight of an upload in the averages: ``uniform``, or the client's number of ``samples``.
     """
@@ -183,13 +186,25 @@ class Federation:
     capacities: Annotated[dict[float, float], BeforeValidator(_capacity_table)] = dataclasses.field(
         default_factory=lambda: dict(TABLES["uniform"])
     )
+    assigned: tuple[float, ...] | None = None
     assignment: Literal["fixed", "dynamic"] = "fixed"
     weighting: Literal["uniform", "samples"] = "uniform"
 
     def __post_init__(self) -> None:
         if self.cohort > self.clients:
             raise ValueError(f"cohort must be at most clients, {self.clients}, got {self.cohort}")
-        check_table(self.capacities, self.clients)
+        if self.assigned is None:
+            check_table(self.capacities, self.clients)
+            return
+        for capacity in self.assigned:
+            check_capacity(capacity)
+        if len(self.assigned) != self.clients or self.assignment != "fixed":
+            raise ValueError(
+                f"assigned must be {self.clients} capacities, one a client, with assignment = 'fixed', got "
+                f"{len(self.assigned)} with {self.assignment!r}"
+            )
+        shares = {c: self.assigned.count(c) / self.clients for c in sorted(set(self.assigned), reverse=True)}
+        object.__setattr__(self, "capacities", shares)
 
 
 @dataclass(frozen=True, config=CONFIG)

@@ -29,7 +29,8 @@ class Partition:
     Attributes:
         scheme: ``iid``; ``pathological`` (a few classes a client); ``dirichlet`` (class proportions
             drawn for each client, equal sizes); ``dirichlet-by-class`` (shares of each class drawn
-            over the clients, unequal sizes); ``natural`` (whose the data set says the examples are).
+            over the clients, unequal sizes); ``natural`` (whose the data set says the examples are,
+            ``Split.owners``: as many clients as there are owners).
         alpha: Concentration of the Dirichlet draws, above 0: small means few classes a client.
         classes_per_client: Classes of each client (``pathological``).
         min_size: Fewest examples a client may have (``dirichlet-by-class``).
