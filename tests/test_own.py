@@ -172,7 +172,15 @@ def test_a_model_that_does_not_fit_the_data_is_one_line_before_any_training(mine
 
 def test_layers_that_take_their_size_from_the_first_batch_get_it(mine, capsys):
     (mine / "mine.toml").write_text(EXPERIMENT.replace(", options = { hidden = 5 }", ""))
-    assert main(["run", "mine.toml", "model.name=mine_of_the_test:lazy", "--out", "run", "--workers", "1"]) == 0
+    lazy = ["run", "mine.toml", "model.name=mine_of_the_test:lazy", "--workers", "1", "--out"]
+    torch.manual_seed(1)  # of no account
+    before = torch.get_rng_state()
+    assert main([*lazy, "run"]) == 0
+    assert torch.equal(torch.get_rng_state(), before)
+    torch.manual_seed(2)
+    assert main([*lazy, "again"]) == 0
+    first, again = (json.loads((mine / name / "final.json").read_text())["params_sha256"] for name in ("run", "again"))
+    assert first == again
 
 
 @pytest.mark.parametrize("method", ["heterofl", "fedrolex", "fedbrb"])

@@ -115,7 +115,7 @@ def encode(name: str, data: Dataset, options: Mapping[str, Any]) -> Dataset:
     return tokenised(data, options["checkpoint"], options["max_length"]) if isinstance(data, TextData) else data
 
 
-def check_module(name: str, module: nn.Module, example: Inputs, num_classes: int) -> None:
+def check_module(name: str, module: nn.Module, example: Inputs, num_classes: int, seed: int = 0) -> None:
     """Raise ValueError unless a model maps a batch to one score a class: in a line, before anything is trained.
 
     Args:
@@ -123,10 +123,12 @@ def check_module(name: str, module: nn.Module, example: Inputs, num_classes: int
         module: The model; layers that take their size from the first batch (``nn.LazyLinear``) get it here.
         example: A batch of two examples.
         num_classes: C.
+        seed: Of the values of layers that get their size here. The global random state is left as it was.
     """
     was_training = module.training
     module.eval()
-    with torch.no_grad():
+    with torch.random.fork_rng(devices=[]), torch.no_grad():
+        torch.default_generator.manual_seed(seed)
         scores = called("model.name", name, forward, module, example)
     module.train(was_training)
     got = tuple(scores.shape) if isinstance(scores, Tensor) else type(scores).__name__

@@ -83,7 +83,7 @@ def build_world(experiment: Experiment, *, device: str, data_dir: Path | None, w
         seed=experiment.seed,
         **choice.options,
     )
-    check_module(choice.name, module, example, len(split.classes))
+    check_module(choice.name, module, example, len(split.classes), experiment.seed)
     method = experiment.build_method()
     model = model_of(
         module,
