@@ -132,6 +132,8 @@ def test_the_order_of_a_command_line_is_of_no_account(minimal, order):
     assert experiment.build_method().sharing == "client"
     assert experiment.data.partition == Partition("dirichlet-by-class", min_size=5)
     assert load_experiment(minimal, ["seed=1", "seed=2"]).seed == 2  # of one key typed twice, the last
+    both = load_experiment(minimal, ["local.steps=4", "local.epochs=2"]).local  # the later stands in for the earlier
+    assert (both.steps, both.epochs) == (None, 2)
     halves = ["federation.capacities.1.0=0.5", "federation.capacities.0.5=0.5"]
     assert load_experiment(minimal, halves[::order]).federation.capacities == {1.0: 0.5, 0.5: 0.5}
 

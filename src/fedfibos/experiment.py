@@ -179,7 +179,10 @@ def _together(overrides: Sequence[str | Layer]) -> Iterator[Layer]:
             continue
         values: dict[str, Any] = {}
         for text in cast(Iterator[str], items):
-            values = _joined(values, _override(text))
+            given = _override(text)
+            if isinstance(values.get("local"), dict) and isinstance(given.get("local"), dict):
+                values["local"] = _unreplaced(values["local"], given["local"])
+            values = _joined(values, given)
         yield Layer(COMMAND_LINE, values)
 
 
@@ -226,8 +229,12 @@ def _kept(section: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[
         return {}
     if section == "method" and new.get("preset", old.get("preset")) != old.get("preset"):
         return {key: value for key, value in old.items() if key == "name"}
-    replaced = {"steps": "epochs", "epochs": "steps"} if section == "local" else {}
-    dropped = {replaced[key] for key in new if key in replaced}
+    return _unreplaced(old, new) if section == "local" else dict(old)
+
+
+def _unreplaced(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings of local training without those that later ones stand in for: steps for epochs, epochs for steps."""
+    dropped = {"epochs" if key == "steps" else "steps" for key in new if key in ("steps", "epochs")} - new.keys()
     return {key: value for key, value in old.items() if key not in dropped}
 
 
