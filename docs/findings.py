@@ -531,6 +531,7 @@ def local_knowledge(study: Study) -> list[str]:
     return [
         claim(
             shared.mean < 0.15 * letter.mean
+            and _all_rise(study)
             and all(a is not None and b is not None and a.mean > b.mean for a, b in raw),
             "**Its local accuracy is knowledge of the classes, which is free.** A client knows how often it has which "
             "class. Told that, by the log frequencies added to the logits, every method rises; over all splits and "
@@ -541,6 +542,16 @@ def local_knowledge(study: Study) -> list[str]:
         ),
         table(rows),
     ]
+
+
+def _all_rise(study: Study) -> bool:
+    """Whether every method's local accuracy is higher with the class frequencies, in every cell."""
+    pairs = [
+        (study.spread(cell, name, *ACCURACIES["local"]), study.spread(cell, name, *ACCURACIES["local, adjusted"]))
+        for cell, methods in study.cells.items()
+        for name in methods
+    ]
+    return all(plain is not None and told is not None and told.mean > plain.mean for plain, told in pairs)
 
 
 def clear(difference: Spread, sign: int) -> bool:
