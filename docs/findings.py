@@ -505,6 +505,12 @@ def conclusions(study: Study) -> list[str]:
         )
     )
     sentences.append(
+        "**The paper's 1/A** (line 20) in place of the holders' average is "
+        f"{verdict(over('fedfibos-participants', 'fedfibos', full))} in the full model, "
+        f"{verdict(over('fedfibos-participants', 'fedfibos', submodels))} over the submodels and "
+        f"{verdict(over('fedfibos-participants', 'fedfibos', smallest))} with the smallest."
+    )
+    sentences.append(
         "**Which default?** The shared score stays the default: it serves all capacities with one global model, needs "
         "one average instead of one a client, and no coordinate outside a client's budget is ever computed or sent. "
         '`criterion = "ssp", prior = "none"` is worth its one line where the smallest devices count. '
