@@ -48,8 +48,9 @@ from fedfibos.simulate import Interrupted, simulate
 from fedfibos.simulate.overlapped import AT_A_TIME, Overlapped
 from fedfibos.simulate.setting import Setting
 from fedfibos.simulate.workers import InProcess
+from fedfibos.study import load_study
 from fedfibos.submodel import full
-from fedfibos.sweep import SweepProgress, load_study, run_study
+from fedfibos.sweep import SweepProgress, run_study
 from fedfibos.training import LocalTraining
 from fedfibos.types import Client
 

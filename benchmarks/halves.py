@@ -21,8 +21,8 @@ from fedfibos.select import top_k
 from fedfibos.simulate.engine import build_world
 from fedfibos.simulate.setting import Setting
 from fedfibos.simulate.workers import InProcess
+from fedfibos.study import load_study
 from fedfibos.submodel import budget
-from fedfibos.sweep import load_study
 from fedfibos.types import MemoryRows
 
 STUDY = Path(__file__).parent.parent / "experiments" / "small" / "cifar10.toml"

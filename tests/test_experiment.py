@@ -7,10 +7,11 @@ from pathlib import Path
 import pytest
 
 from fedfibos.data.partition import Partition
-from fedfibos.experiment import Experiment, ExperimentError, load_experiment, to_toml
+from fedfibos.experiment import Experiment, load_experiment, to_toml
 from fedfibos.methods import FedAvg, FedFIbOS
 from fedfibos.sections import Data, Federation, MethodChoice, ModelChoice
 from fedfibos.training import LocalTraining
+from fedfibos.validation import ExperimentError
 
 MINIMAL = """
 [model]

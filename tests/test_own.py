@@ -13,9 +13,10 @@ from torch import nn
 from fedfibos.cli import main
 from fedfibos.data import Split, TensorData, load
 from fedfibos.data.partition import Partition, partition
-from fedfibos.experiment import ExperimentError, load_experiment, to_toml
+from fedfibos.experiment import load_experiment, to_toml
 from fedfibos.models import build
 from fedfibos.simulate import build_world
+from fedfibos.validation import ExperimentError
 
 EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
 

@@ -13,12 +13,13 @@ import torch
 from safetensors.torch import load_file
 
 from fedfibos import scores
-from fedfibos.experiment import ExperimentError, load_experiment
+from fedfibos.experiment import load_experiment
 from fedfibos.halves import from_halves, to_halves
 from fedfibos.methods import FedFIbOS
 from fedfibos.scores import FileRows
 from fedfibos.simulate import Interrupted, simulate
 from fedfibos.types import MemoryRows
+from fedfibos.validation import ExperimentError
 
 EXPERIMENT = """
 seed = 3

@@ -13,7 +13,7 @@ from fedfibos.idle import RULES, idle
 from fedfibos.methods import METHODS
 from fedfibos.models import MODELS
 from fedfibos.settings import groups
-from fedfibos.sweep import load_study
+from fedfibos.study import load_study
 
 ROOT = Path(__file__).resolve().parent.parent
 

@@ -11,10 +11,11 @@ import pytest
 from fedfibos.capacities import NON_UNIFORM, UNIFORM
 from fedfibos.cli import INTERRUPTED, WRONG_USAGE, main
 from fedfibos.cli.dry_run import plan
-from fedfibos.experiment import ExperimentError
 from fedfibos.simulate import Interrupted, build_world
 from fedfibos.spread import Spread, spread
-from fedfibos.sweep import SweepProgress, load_study, run_study
+from fedfibos.study import load_study
+from fedfibos.sweep import SweepProgress, run_study
+from fedfibos.validation import ExperimentError
 
 BASE = """
 [data]

@@ -17,6 +17,7 @@ from fedfibos.models import check_options, options_of, parameters_of
 from fedfibos.own import find, is_own
 from fedfibos.scores import Bytes, Home
 from fedfibos.submodel import check_capacity
+from fedfibos.training import LocalTraining
 from fedfibos.validation import ExperimentError, check_name, checked, did_you_mean, listed
 
 Seed = Annotated[int, Field(ge=0)]
@@ -252,3 +253,15 @@ class Run:
 def field_names(cls: type[Any]) -> list[str]:
     """Names of a dataclass's fields."""
     return [field.name for field in dataclasses.fields(cls)]
+
+
+SECTIONS: Mapping[str, type[Any]] = {
+    "data": Data,
+    "model": ModelChoice,
+    "federation": Federation,
+    "method": MethodChoice,
+    "local": LocalTraining,
+    "evaluation": Evaluation,
+    "run": Run,
+}
+"""The sections of an experiment file, in the order in which they are written."""

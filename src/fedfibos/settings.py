@@ -14,10 +14,9 @@ from pydantic import TypeAdapter
 
 from fedfibos.data import DATA_SETS
 from fedfibos.data.partition import Partition
-from fedfibos.experiment import SECTIONS
 from fedfibos.methods import METHODS, PRESETS
 from fedfibos.models import MODELS, options_of
-from fedfibos.sections import Data, MethodChoice, ModelChoice
+from fedfibos.sections import SECTIONS, Data, MethodChoice, ModelChoice
 
 REQUIRED = "required"
 NOT_SET = "not set"

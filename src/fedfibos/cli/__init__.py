@@ -101,10 +101,11 @@ def run(
     ] = False,
 ) -> int:
     """Run an experiment, or go on with an interrupted one."""
-    from fedfibos.experiment import ExperimentError, load_experiment
+    from fedfibos.experiment import load_experiment
     from fedfibos.record import RecordError
     from fedfibos.round import NoUploadError
     from fedfibos.simulate import WorkerError
+    from fedfibos.validation import ExperimentError
 
     if out is None and resume and experiment.is_dir():
         out = experiment
@@ -177,8 +178,8 @@ def sweep(
     """Run every cell of a study with every seed; finished runs are skipped, broken ones resumed."""
     from fedfibos.cli.sweep import again
     from fedfibos.cli.sweep import sweep as run_sweep
-    from fedfibos.experiment import ExperimentError
     from fedfibos.simulate import Interrupted
+    from fedfibos.validation import ExperimentError
 
     rest = ["--workers", str(workers)] if workers is not None else []
     rest += ["--data-dir", str(data_dir)] if data_dir is not None else []
@@ -202,8 +203,8 @@ def report(
 ) -> int:
     """Write one self-contained page of tables and figures from finished runs."""
     from fedfibos.cli.report import report as write
-    from fedfibos.experiment import ExperimentError
     from fedfibos.record import RecordError
+    from fedfibos.validation import ExperimentError
 
     try:
         write(runs, out, Console())
@@ -279,8 +280,8 @@ def diagnose(
 
 def _on_checkpoint(work: Callable[[], None], device: Device) -> int:
     """Look at a checkpoint; what cannot be is one line."""
-    from fedfibos.experiment import ExperimentError
     from fedfibos.record import RecordError
+    from fedfibos.validation import ExperimentError
 
     _check_device(device)
     try:
@@ -325,7 +326,7 @@ def settings(
 ) -> int:
     """Explain what an experiment file may hold: keys, defaults, values."""
     from fedfibos.cli.settings import show_settings
-    from fedfibos.experiment import ExperimentError
+    from fedfibos.validation import ExperimentError
 
     try:
         show_settings(word, Console())

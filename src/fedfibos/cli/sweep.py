@@ -14,7 +14,8 @@ from rich.table import Table
 
 from fedfibos.progress import duration, percent
 from fedfibos.spread import Spread, spread
-from fedfibos.sweep import OnRound, Outcome, PlannedRun, Study, SweepProgress, describe_grid, load_study, run_study
+from fedfibos.study import PlannedRun, Study, describe_grid, load_study
+from fedfibos.sweep import OnRound, Outcome, SweepProgress, run_study
 
 
 def sweep(

@@ -1,0 +1,67 @@
+"""Which keys an experiment file may have, and what to say of another."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from fedfibos.data.partition import Partition
+from fedfibos.methods import METHODS
+from fedfibos.models import options_of
+from fedfibos.own import is_own
+from fedfibos.sections import SECTIONS, field_names
+from fedfibos.validation import check_name, did_you_mean, listed
+
+
+def check_keys(values: Mapping[str, Any], merged: Mapping[str, Any]) -> None:
+    """Raise ValueError for a key that no section has; ``merged`` says which method and model are chosen."""
+    keys = _known_keys(merged)
+    for section, content in values.items():
+        if section != "seed" and section not in SECTIONS:
+            raise ValueError(_unknown(section, [*SECTIONS, "seed"], keys))
+        if section == "seed":
+            continue
+        if not isinstance(content, dict):
+            raise ValueError(f"{section} must be a table, got {content!r}")
+        for key, value in content.items():
+            paths = [f"{section}.{key}"]
+            if f"{section}.{key}." in {known[: len(paths[0]) + 1] for known in keys}:
+                if not isinstance(value, dict):
+                    raise ValueError(f"{section}.{key} must be a table, got {value!r}")
+                paths = [f"{section}.{key}.{inner}" for inner in value]
+            for path in paths:
+                table = path.rpartition(".")[0]
+                if path not in keys and f"{section}.*" not in keys and f"{table}.*" not in keys:
+                    siblings = [known for known in keys if known.startswith(f"{table}.")]
+                    raise ValueError(_unknown(path, siblings, keys))
+
+
+def _known_keys(merged: Mapping[str, Any]) -> list[str]:
+    """Dotted names of all keys; ``section.*`` where they depend on a name that is not given."""
+    keys = []
+    for section, cls in SECTIONS.items():
+        chosen = merged.get(section, {}).get("name") if isinstance(merged.get(section), dict) else None
+        names = field_names(cls)
+        if section == "data":
+            names = ["name", *(f"partition.{name}" for name in field_names(Partition))]
+        if section == "method":
+            if chosen is not None:
+                check_name("method.name", chosen, METHODS)
+            names = ["name", "preset", *(field_names(METHODS[chosen]) if chosen is not None else "*")]
+        if section == "model":
+            names = ["name", "norm", "channels_last", *(_option_keys(chosen) if chosen is not None else "*")]
+        keys += [f"{section}.{name}" for name in names]
+    return keys
+
+
+def _option_keys(model: Any) -> list[str]:
+    """Keys of a model's options; any, where the model is the user's own."""
+    return ["options.*"] if is_own(model) else [f"options.{name}" for name in options_of(model)]
+
+
+def _unknown(path: str, siblings: Sequence[str], keys: Sequence[str]) -> str:
+    """An unknown key, and the key of that name in another section, or the nearest beside it."""
+    leaf = path.rpartition(".")[2]
+    elsewhere = [key for key in keys if key.rpartition(".")[2] == leaf]
+    near = f"; did you mean {elsewhere[0]!r}?" if elsewhere else did_you_mean(path, siblings)
+    return f"unknown key {path!r}{near or '; it must be ' + listed(siblings)}"

@@ -1,0 +1,164 @@
+"""Settings in layers: tables from files and from the command line, later ones over earlier ones."""
+
+from __future__ import annotations
+
+import itertools
+import re
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+from fedfibos.data.partition import Partition
+from fedfibos.validation import ExperimentError
+
+COMMAND_LINE = "command line"
+
+
+@dataclass(frozen=True)
+class Layer:
+    """Settings from one place; later layers override earlier ones.
+
+    Attributes:
+        source: Where they are written, for messages.
+        values: Nested tables.
+    """
+
+    source: str
+    values: dict[str, Any]
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """The tables of a TOML file.
+
+    Raises:
+        ExperimentError: It cannot be read, or is not TOML in UTF-8.
+    """
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ExperimentError(f"{path}: cannot be read: {error.strerror}") from None
+    except ValueError as error:  # bad TOML or bad UTF-8
+        raise ExperimentError(f"{path}: is not valid TOML: {error}") from None
+
+
+def read_layers(path: Path, derived: tuple[Path, ...] = ()) -> list[Layer]:
+    """An experiment file's layer behind those of its bases.
+
+    Args:
+        path: The file.
+        derived: Files that have this one as their base.
+
+    Raises:
+        ExperimentError: A file that cannot be read, is a study, or has itself as a base.
+    """
+    if path.resolve() in derived:
+        raise ExperimentError(f"{path}: base must not lead back to the same file")
+    values = read_toml(path)
+    if "grid" in values or "seeds" in values:
+        raise ExperimentError(
+            f"{path}: is a study (it has a grid or seeds), wanted an experiment: fedfibos sweep runs it"
+        )
+    base = values.pop("base", None)
+    if base is None:
+        return [Layer(str(path), values)]
+    if not isinstance(base, str):
+        raise ExperimentError(f"{path}: base must be the name of a file, got {base!r}")
+    return [*read_layers(path.parent / base, (*derived, path.resolve())), Layer(str(path), values)]
+
+
+def as_layers(overrides: Sequence[str | Layer]) -> Iterator[Layer]:
+    """Overrides as layers; those of one command line are one, so that their order is of no account."""
+    for typed, items in itertools.groupby(overrides, lambda item: isinstance(item, str)):
+        if not typed:
+            yield from cast(Iterator[Layer], items)
+            continue
+        values: dict[str, Any] = {}
+        for text in cast(Iterator[str], items):
+            given = _override(text)
+            if isinstance(values.get("local"), dict) and isinstance(given.get("local"), dict):
+                values["local"] = _unreplaced(values["local"], given["local"])
+            values = _joined(values, given)
+        yield Layer(COMMAND_LINE, values)
+
+
+def _joined(old: Any, new: Any) -> Any:
+    """Tables with the keys of both; of anything else the later."""
+    if not (isinstance(old, dict) and isinstance(new, dict)):
+        return new
+    return {**old, **{key: _joined(old.get(key), value) for key, value in new.items()}}
+
+
+def _override(text: str) -> dict[str, Any]:
+    """``section.key=value`` as nested tables."""
+    key, equals, literal = text.partition("=")
+    pieces = key.strip().split(".")
+    if not equals or not all(pieces):
+        raise ExperimentError(f"an override must be section.key=value, got {text!r}")
+    value: Any = _literal(literal.strip())
+    for piece in reversed(pieces):
+        value = {piece: value}
+    return cast(dict[str, Any], value)
+
+
+def _literal(text: str) -> Any:
+    """A TOML literal, a number such as ``.1`` or ``1.``, or else the text itself."""
+    try:
+        parsed = tomllib.loads(f"value = {text}")
+    except tomllib.TOMLDecodeError:
+        return float(text) if re.fullmatch(r"[+-]?(\d+\.|\.\d+)", text) else text
+    return parsed["value"] if len(parsed) == 1 else text
+
+
+NESTED = ("partition", "options")
+"""Tables within a section that are merged key by key; others (capacities) are replaced as a whole."""
+
+CHOSEN_BY = {"method": ("name", None), "model": ("name", None), "partition": ("scheme", Partition().scheme)}
+"""Table -> the key that says what its other keys are about, and its default."""
+
+
+def _kept(section: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
+    """What of a section's earlier settings still holds beside later ones."""
+    chooses, default = CHOSEN_BY.get(section, ("", None))
+    before = old.get(chooses, default)
+    if new.get(chooses, before) != before:
+        return {}
+    if section == "method" and new.get("preset", old.get("preset")) != old.get("preset"):
+        return {key: value for key, value in old.items() if key == "name"}
+    return _unreplaced(old, new) if section == "local" else dict(old)
+
+
+def _unreplaced(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings of local training without those that later ones stand in for: steps for epochs, epochs for steps."""
+    dropped = {"epochs" if key == "steps" else "steps" for key in new if key in ("steps", "epochs")} - new.keys()
+    return {key: value for key, value in old.items() if key not in dropped}
+
+
+def merge(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings of a later layer over those of the earlier ones."""
+    result = dict(old)
+    for section, content in new.items():
+        before = result.get(section)
+        if not (isinstance(before, dict) and isinstance(content, dict)):
+            result[section] = content
+            continue
+        kept = _kept(section, before, content)
+        result[section] = {**kept, **content}
+        for nested in NESTED:
+            if isinstance(kept.get(nested), dict) and isinstance(content.get(nested), dict):
+                result[section][nested] = {**_kept(nested, kept[nested], content[nested]), **content[nested]}
+    return result
+
+
+def source_of(layers: Sequence[Layer], key: str) -> str:
+    """Where the value of a dotted key was last written; where it was not, its section or the last file."""
+    pieces = key.split(".")
+    for length in range(len(pieces), 0, -1):
+        for layer in reversed(layers):
+            value: Any = layer.values
+            for piece in pieces[:length]:
+                value = value.get(piece) if isinstance(value, dict) else None
+            if value is not None:
+                return layer.source
+    return next(layer.source for layer in reversed(layers) if layer.source != COMMAND_LINE)

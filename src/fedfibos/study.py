@@ -1,0 +1,206 @@
+"""A study: one base experiment, a grid of named variants, several seeds.
+
+A study file names the experiment that all runs start from and what differs::
+
+    base = "base.toml"           # an experiment; study = "other.toml" derives from another study instead
+    seeds = [0, 1, 2]
+
+    [all]                        # overrides of the base that hold in every run
+    federation.rounds = 200
+
+    [grid.split.classes-2]       # axis "split", variant "classes-2": tables as in an experiment file
+    data.partition = { scheme = "pathological", classes_per_client = 2 }
+
+    [grid.method.fedfibos]
+    method.name = "fedfibos"
+
+A cell is one variant of every axis; a run is a cell and a seed, in the directory ``classes-2/fedfibos/seed-0``.
+A derived study replaces the axes, seeds and base that it names; its ``[all]`` overrides that of the study behind it.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from fedfibos.dotted import flat
+from fedfibos.experiment import Experiment, load_experiment
+from fedfibos.layers import Layer, read_toml
+from fedfibos.validation import ExperimentError, check_name, shown
+
+KEYS = ("base", "study", "seeds", "all", "grid")
+
+Grid = Mapping[str, Mapping[str, Mapping[str, Any]]]
+"""Axis -> variant -> tables of overrides."""
+
+
+@dataclass(frozen=True)
+class PlannedRun:
+    """One run of a study.
+
+    Attributes:
+        cell: The variant of every axis.
+        experiment: What is run, seed included.
+    """
+
+    cell: tuple[str, ...]
+    experiment: Experiment
+
+    @property
+    def folder(self) -> Path:
+        """Its run directory, below the study's."""
+        return Path(*self.cell, f"seed-{self.experiment.seed}")
+
+
+@dataclass(frozen=True)
+class Study:
+    """All runs of a study: seed after seed, so that a part of them compares all cells.
+
+    Attributes:
+        path: The study file.
+        axes: Names of the grid's axes.
+        runs: Every cell with every seed.
+    """
+
+    path: Path
+    axes: tuple[str, ...]
+    runs: tuple[PlannedRun, ...]
+
+
+def load_study(path: Path | str, overrides: Sequence[str] = (), only: Sequence[str] = ()) -> Study:
+    """Read a study file; every run's settings are checked.
+
+    Args:
+        path: The study file.
+        overrides: ``section.key=value``, for every run; no key that the grid or the seeds decide.
+        only: ``axis=variant`` or ``axis=variant,variant``: the part of the grid to keep; ``seed=0,1`` too.
+
+    Raises:
+        ExperimentError: In one line: the file and, where it lies there, the cell; what was got, what was wanted.
+    """
+    path = Path(path)
+    file = _read(path, ())
+    grid, seeds = _selected(file, only)
+    _check_overrides(overrides, grid)
+    runs = []
+    for seed in seeds:
+        for cell in itertools.product(*grid.values()):
+            layers = list(file.all)
+            for axis, variant in zip(grid, cell, strict=True):
+                layers.append(Layer(f"{path}: {axis} {variant!r}", dict(grid[axis][variant])))
+            experiment = load_experiment(file.base, [*layers, *overrides])
+            runs.append(PlannedRun(cell, replace(experiment, seed=seed)))
+    return Study(path, tuple(grid), tuple(runs))
+
+
+def _check_overrides(overrides: Sequence[str], grid: Mapping[str, Mapping[str, Any]]) -> None:
+    """Refuse an override of what tells the runs apart: the table would say one thing and the runs another."""
+    for override in overrides:
+        key = override.partition("=")[0].strip()
+        if key == "seed":
+            raise ExperimentError("command line: a study's seeds are chosen with --only seed=..., got seed=...", "seed")
+        for axis, variants in grid.items():
+            for variant, settings in variants.items():
+                for own in flat(settings):
+                    if f"{key}.".startswith(f"{own}.") or f"{own}.".startswith(f"{key}."):
+                        raise ExperimentError(f"command line: {key} is set by {axis} {variant!r} of the study", key)
+
+
+@dataclass(frozen=True)
+class _File:
+    """A study file over those that it derives from."""
+
+    base: Path
+    seeds: tuple[int, ...]
+    all: tuple[Layer, ...] = ()
+    grid: Grid = field(default_factory=dict)
+
+
+def _read(path: Path, derived: tuple[Path, ...]) -> _File:
+    if path.resolve() in derived:
+        raise ExperimentError(f"{path}: study must not lead back to the same file")
+    values = read_toml(path)
+    try:
+        for key in values:
+            check_name("a key of a study", key, KEYS)
+        if not {"base", "study"} & values.keys():
+            raise ValueError("a study must name its base (an experiment) or the study it derives from, got neither")
+        for key in {"base", "study"} & values.keys():
+            if not isinstance(values[key], str):
+                raise ValueError(f"{key} must be the name of a file, got {shown(values[key])}")
+        seeds, grid = _checked_seeds(values.get("seeds")), _checked_grid(values.get("grid", {}))
+        overrides = (Layer(str(path), _table("all", values["all"])),) if "all" in values else ()
+    except ValueError as error:
+        raise ExperimentError(f"{path}: {error}") from None
+    base = path.parent / values["base"] if "base" in values else None
+    if "study" not in values:
+        assert base is not None
+        return _File(base, seeds or (0,), overrides, grid)
+    before = _read(path.parent / values["study"], (*derived, path.resolve()))
+    return _File(base or before.base, seeds or before.seeds, (*before.all, *overrides), {**before.grid, **grid})
+
+
+def _checked_seeds(seeds: object) -> tuple[int, ...]:
+    if seeds is None:
+        return ()
+    if not isinstance(seeds, list) or not seeds or not all(type(seed) is int and seed >= 0 for seed in seeds):
+        raise ValueError(f"seeds must be an array of integers from 0, got {shown(seeds)}")
+    if len(set(seeds)) < len(seeds):
+        raise ValueError(f"seeds must differ, got {seeds}")
+    return tuple(seeds)
+
+
+def _checked_grid(grid: object) -> Grid:
+    for axis, variants in _table("grid", grid).items():
+        if axis == "seed":
+            raise ValueError("grid.seed is not an axis: seeds are given by seeds = [0, 1, 2]")
+        if not _table(f"grid.{axis}", variants):
+            raise ValueError(f"grid.{axis} must have at least one variant, got none")
+        for variant, values in variants.items():
+            if "/" in variant or variant.startswith("."):
+                raise ValueError(f"a variant becomes a folder's name, got {variant!r} in grid.{axis}")
+            if "seed" in _table(f"grid.{axis}.{variant}", values):
+                raise ValueError(f"grid.{axis}.{variant} must not set seed: seeds are given by seeds = [0, 1, 2]")
+    return _table("grid", grid)
+
+
+def _table(name: str, value: object) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise ValueError(f"{name} must be a table, got {shown(value)}")
+    return value
+
+
+def _selected(file: _File, only: Sequence[str]) -> tuple[Grid, tuple[int, ...]]:
+    """The part of the grid and of the seeds that ``only`` names."""
+    grid: dict[str, Mapping[str, Mapping[str, Any]]] = dict(file.grid)
+    seeds = file.seeds
+    for text in only:
+        axis, equals, names = text.partition("=")
+        wanted = names.split(",")
+        try:
+            if not equals:
+                raise ValueError(f"a selection must be axis=variant, got {text!r}")
+            check_name("the axis of a selection", axis, [*file.grid, "seed"])
+            known = file.grid.get(axis) or {str(seed): {} for seed in file.seeds}
+            for name in wanted:
+                check_name(f"a selection of {axis}", name, known)
+        except ValueError as error:
+            raise ExperimentError(str(error)) from None
+        if axis == "seed":
+            seeds = tuple(int(name) for name in known if name in wanted)
+        else:
+            grid[axis] = {name: values for name, values in known.items() if name in wanted}
+    return grid, seeds
+
+
+def describe_grid(study: Study) -> str:
+    """How many runs, and over which axes, in one line."""
+    seeds = sorted({run.experiment.seed for run in study.runs})
+    variants = []
+    for position, axis in enumerate(study.axes):
+        names = dict.fromkeys(run.cell[position] for run in study.runs)
+        variants.append(f"{len(names)} {axis}")
+    return f"{len(study.runs)} runs: {' × '.join([*variants, f'{len(seeds)} seeds'])} ({', '.join(map(str, seeds))})"
