@@ -243,7 +243,8 @@ def width_for_budget(axes: Axes, layout: Layout, capacity: float) -> float:
     fitting = bisect.bisect_right(steps, allowed, key=count)
     if fitting == 0:
         raise ValueError(
-            f"capacity {capacity:g} allows {allowed} parameters, the narrowest slice of the model has {count(steps[0])}"
+            f"capacity {capacity:g} allows {allowed} of {layout.num_maskable} parameters, "
+            f"the narrowest slice of the model has {count(steps[0])}"
         )
     return steps[fitting - 1]
 

@@ -20,12 +20,12 @@ from fedfibos.report.records import Point
 from fedfibos.spread import Spread, spread
 
 COLOURS = {
-    "fedavg": "#555555",
+    "fedavg": "#999999",
     "heterofl": "#e69f00",
     "fedrolex": "#56b4e9",
     "fedbrb": "#cc79a7",
     "fiarse": "#009e73",
-    "fedfibos": "#d55e00",
+    "fedfibos": "#0072b2",
 }
 """Of the methods, the same in every figure (Okabe and Ito's palette, told apart by colour-blind readers)."""
 
