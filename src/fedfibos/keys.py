@@ -49,7 +49,7 @@ def _known_keys(merged: Mapping[str, Any]) -> list[str]:
                 check_name("method.name", chosen, METHODS)
             names = ["name", "preset", *(field_names(METHODS[chosen]) if chosen is not None else "*")]
         if section == "model":
-            names = ["name", "norm", "channels_last", *(_option_keys(chosen) if chosen is not None else "*")]
+            names = ["name", "norm", "channels_last", "held", *(_option_keys(chosen) if chosen is not None else "*")]
         keys += [f"{section}.{name}" for name in names]
     return keys
 

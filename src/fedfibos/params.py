@@ -10,6 +10,8 @@ from functools import cached_property
 import torch
 from torch import Tensor, nn
 
+from fedfibos.validation import did_you_mean
+
 MASKABLE_MODULES = (nn.modules.conv._ConvNd, nn.Linear, nn.Embedding, nn.MultiheadAttention)
 
 
@@ -97,7 +99,8 @@ def layout_of(module: nn.Module, maskable: Sequence[str] | None = None) -> Layou
         module: Any ``nn.Module``. A tensor used under several names is listed once.
         maskable: Names of the maskable tensors. Default: weights and biases of convolutions, linear
             layers, embeddings and attention, and parameters that a module defines by itself;
-            everything but the affine parameters of normalisation layers (reading of the paper, 9).
+            everything but the affine parameters of normalisation layers (reading of the paper, 9);
+            see :func:`maskable_names`.
 
     Raises:
         ValueError: No trainable parameter, an unknown name, or a parameter that is not float32.
@@ -108,20 +111,41 @@ def layout_of(module: nn.Module, maskable: Sequence[str] | None = None) -> Layou
     for name, p in module.named_parameters():
         if p.requires_grad and p.dtype != torch.float32:
             raise ValueError(f"parameter {name!r} must be float32, got {p.dtype}")
-    chosen = _not_normalisation(module) if maskable is None else set(maskable)
+    chosen = set(maskable_names(module) if maskable is None else maskable)
     if unknown := sorted(chosen - shapes.keys()):
         raise ValueError(f"maskable tensor {unknown[0]!r} is not a trainable parameter of the model")
     names = [n for n in shapes if n in chosen] + [n for n in shapes if n not in chosen]
     return Layout(tuple(names), tuple(shapes[n] for n in names), len(chosen))
 
 
-def _not_normalisation(module: nn.Module) -> set[str]:
-    """Names of the trainable parameters that belong to no normalisation layer."""
-    return {
-        name
-        for name, p in module.named_parameters()
-        if p.requires_grad and not is_normalisation(module.get_submodule(name.rpartition(".")[0]))
-    }
+def maskable_names(module: nn.Module, held: Sequence[str] = ()) -> list[str]:
+    """Names of the trainable parameters that belong to no normalisation layer, without those of held modules.
+
+    Args:
+        module: Any ``nn.Module``.
+        held: Modules or parameters that every client holds whole, as normalisation layers are.
+
+    Raises:
+        ValueError: Nothing trainable has that name, or nothing is left.
+    """
+    trainable = [name for name, p in module.named_parameters() if p.requires_grad]
+    for name in held:
+        if not any(_within(parameter, name) for parameter in trainable):
+            near = did_you_mean(name, [*(n for n, _ in module.named_modules() if n), *trainable])
+            raise ValueError(f"held must name a trainable module or parameter of the model, got {name!r}{near}")
+    left = [
+        parameter
+        for parameter in trainable
+        if not is_normalisation(module.get_submodule(parameter.rpartition(".")[0]))
+        and not any(_within(parameter, name) for name in held)
+    ]
+    if held and not left:
+        raise ValueError(f"held must leave parameters for the capacities to choose from, got {list(held)}")
+    return left
+
+
+def _within(parameter: str, name: str) -> bool:
+    return f"{parameter}.".startswith(f"{name}.")
 
 
 def is_normalisation(module: nn.Module) -> bool:

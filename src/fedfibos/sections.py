@@ -64,12 +64,15 @@ class ModelChoice:
         options: The model's other options (``hidden`` of the MLP, ``channels`` of the others), all of them
             after construction.
         channels_last: Compute on images laid out channels last; see :func:`fedfibos.model.model_of`.
+        held: Modules or parameters that every client holds whole, as normalisation layers are (a new head, say): they
+            are not ranked and not counted against the budget; slices cut them with their channels all the same.
     """
 
     name: str
     norm: Norm | None = None
     options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     channels_last: bool = False
+    held: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if is_own(self.name):  # see ``resolved``: a record is read without its user's code

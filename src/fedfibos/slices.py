@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from fedfibos.axes import width_for_budget
 from fedfibos.local import Constrain, local_training
 from fedfibos.model import Model
-from fedfibos.params import Layout, Params, is_normalisation
+from fedfibos.params import Layout, Params, is_normalisation, maskable_names
 from fedfibos.submodel import Slice, Submodel, check_capacity, full
 from fedfibos.types import Client, Upload
 
@@ -108,13 +108,16 @@ def _cut_dims(model: Model, name: str) -> list[int]:
 
 
 def _has_cut_outputs(model: Model) -> list[bool]:
-    """Which parameters, in layout order, are scaled: the maskable ones whose outputs are cut, hence no classifier."""
-    inputs, count = input_dims(model), model.layout.num_maskable_tensors
+    """Which parameters, in layout order, are scaled: those of layers whose outputs are cut, hence no classifier.
+
+    Held ones too (``model.held``): what follows a layer does not know whether it counts against the budget.
+    """
+    inputs, layers = input_dims(model), set(maskable_names(model.module))
     return [
-        i < count
+        name in layers
         and name not in model.axes.classes  # a classifier may share its weight with an embedding
         and any(dim not in inputs[name] for dim in _cut_dims(model, name))
-        for i, name in enumerate(model.layout.names)
+        for name in model.layout.names
     ]
 
 

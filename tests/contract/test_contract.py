@@ -17,7 +17,7 @@ from fedfibos.method import Method
 from fedfibos.methods import METHODS, FedBRB
 from fedfibos.model import Model, model_of
 from fedfibos.models import build
-from fedfibos.params import Params
+from fedfibos.params import Params, maskable_names
 from fedfibos.round import fault, federated_round, run_in_turn
 from fedfibos.submodel import Mask, budget
 from fedfibos.training import LocalTraining
@@ -38,12 +38,15 @@ MODELS = {
     "mlp": lambda: build("mlp", CLASSES, INPUT, seed=1, hidden=(16,)),
     "cnn-batch": lambda: build("cnn", CLASSES, INPUT, norm="batch", seed=1),
     "resnet8-group": lambda: build("resnet8", CLASSES, INPUT, norm="group", seed=1),
+    "mlp-held-head": lambda: build("mlp", CLASSES, INPUT, seed=1, hidden=(16,)),
 }
 
 
 @pytest.fixture(params=MODELS)
 def model(request) -> Model:
-    return model_of(MODELS[request.param](), example=torch.zeros(2, *INPUT))
+    module = MODELS[request.param]()
+    held = ("classifier",) if request.param == "mlp-held-head" else ()
+    return model_of(module, maskable=maskable_names(module, held), example=torch.zeros(2, *INPUT))
 
 
 @pytest.fixture(params=VARIANTS)

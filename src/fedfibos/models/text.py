@@ -2,7 +2,7 @@
 
 Which tensors are maskable: weights and biases of linear layers and all embeddings (word, position, token type), pooler
 and classifier included, by the one rule of :func:`fedfibos.params.layout_of`; LayerNorm is always held. FIARSE's
-released code leaves token-type embeddings and the classification head unmasked.
+released code leaves token-type embeddings and the classification head unmasked (``model.held`` does that here).
 
 How a slice is cut: the residual stream is one axis (embeddings, the output of every block, the pooler); each block has
 an axis of whole attention heads (query, key and value together, :meth:`TextClassifier.units`) and one of its inner

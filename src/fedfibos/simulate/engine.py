@@ -22,7 +22,7 @@ from fedfibos.local import one_thread
 from fedfibos.method import Cautious, Method
 from fedfibos.model import Model, keeps_statistics, model_of
 from fedfibos.models import axes, build, check_module, encode, units
-from fedfibos.params import Params
+from fedfibos.params import Params, maskable_names
 from fedfibos.record import RunDirectory, summarise
 from fedfibos.round import RoundReport, federated_round, sample
 from fedfibos.selections import dead_layers
@@ -87,6 +87,7 @@ def build_world(experiment: Experiment, *, device: str, data_dir: Path | None, w
     method = experiment.build_method()
     model = model_of(
         module,
+        maskable=maskable_names(module, choice.held),
         example=example,
         axes=axes(module),
         units=units(module),

@@ -1,0 +1,83 @@
+"""``model.held``: parts that every client holds whole, beside the normalisation layers."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from fedfibos.experiment import load_experiment, to_toml
+from fedfibos.model import model_of
+from fedfibos.models import build
+from fedfibos.params import layout_of, maskable_names
+from fedfibos.simulate import simulate
+from fedfibos.simulate.engine import build_world
+from fedfibos.slices import _has_cut_outputs
+from fedfibos.submodel import budget
+
+
+def mlp() -> nn.Module:
+    return build("mlp", 4, (1, 8, 8), seed=1, hidden=(16,))
+
+
+def test_a_held_module_is_behind_the_ranked_coordinates_and_not_counted():
+    layout = layout_of(mlp(), maskable_names(mlp(), ["classifier"]))
+    assert layout.names == ("features.1.weight", "features.1.bias", "classifier.weight", "classifier.bias")
+    assert layout.num_maskable == 16 * 64 + 16
+    assert layout.size == layout.num_maskable + 4 * 16 + 4
+
+
+def test_one_parameter_can_be_held_and_a_module_s_name_ends_at_a_dot():
+    assert maskable_names(mlp(), ["features.1.bias", "classifier"]) == ["features.1.weight"]
+    with pytest.raises(ValueError, match=r"got 'classif'; did you mean 'classifier'\?"):
+        maskable_names(mlp(), ["classif"])
+
+
+@pytest.mark.parametrize(
+    ("held", "message"),
+    [
+        (["head"], "held must name a trainable module or parameter of the model, got 'head'"),
+        (["features", "classifier"], "held must leave parameters for the capacities to choose from"),
+    ],
+)
+def test_wrong_names_are_one_line(held, message):
+    with pytest.raises(ValueError, match=message):
+        maskable_names(mlp(), held)
+
+
+def test_the_scaler_scales_a_held_layer_whose_outputs_are_cut():
+    module = build("mlp", 4, (1, 8, 8), seed=1, hidden=(16, 16))
+    model = model_of(module, maskable=maskable_names(module, ["features.3"]), example=torch.zeros(2, 1, 8, 8))
+    scaled = dict(zip(model.layout.names, _has_cut_outputs(model), strict=True))
+    assert scaled == {name: not name.startswith("classifier") for name in model.layout.names}
+
+
+@pytest.fixture
+def toml(tmp_path):
+    path = tmp_path / "experiment.toml"
+    path.write_text("""
+model = { name = "mlp", options = { hidden = [16] } }
+federation = { clients = 10, cohort = 4, rounds = 2, capacities = { 0.5 = 0.5, 0.002 = 0.5 } }
+method.name = "fedfibos"
+""")
+    return path
+
+
+def test_a_held_layer_is_never_dead(toml, tmp_path):
+    warnings: dict[bool, list[str]] = {}
+    for held in (False, True):
+        overrides = ['model.held=["features.1"]'] if held else []
+        experiment = load_experiment(toml, overrides)
+        simulate(experiment, tmp_path / str(held), workers=1, on_warning=warnings.setdefault(held, []).append)
+    dead = {held: [w for w in lines if "holds nothing of layer 'features" in w] for held, lines in warnings.items()}
+    assert dead[False]
+    assert not dead[True]
+
+
+def test_budgets_count_what_is_ranked(toml):
+    experiment = load_experiment(toml, ['model.held=["classifier"]'])
+    assert load_experiment(toml) != experiment
+    assert 'held = [\n    "classifier",\n]' in to_toml(experiment)
+    model = build_world(experiment, device="cpu", data_dir=None, warn=print).model
+    assert model.layout.num_maskable == 64 * 16 + 16
+    assert budget(0.002, model.layout.num_maskable) == 3
