@@ -1,0 +1,1 @@
+"""What docs/findings.py writes: the records, tables and sentences of docs/findings.md."""

@@ -1,0 +1,149 @@
+"""The runs of a study by cell, method and seed; means, paired differences and what they tell."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from scipy.stats import t as student
+
+from fedfibos.record import FINAL
+from fedfibos.report.records import Record, read_record
+from fedfibos.spread import Spread, spread
+
+ACCURACIES: Mapping[str, tuple[str, ...]] = {
+    "global, full": ("global_accuracy", "full", "last"),
+    "global, submodels": ("global_accuracy", "submodels", "mean", "last"),
+    "smallest (γ = .0625)": ("global_accuracy", "submodels", "0.0625", "last"),
+    "local": ("local_accuracy", "mean", "last"),
+    "local, adjusted": ("local_accuracy", "adjusted", "mean", "last"),
+}
+CAPACITIES = ("1.0", "0.5", "0.25", "0.125", "0.0625")
+
+MAIN = ("high", "non-uniform")
+"""The cell in which everything was run."""
+
+Cell = tuple[str, str]
+"""Split and capacity mix."""
+
+
+@dataclass(frozen=True)
+class Study:
+    """All finished runs of the study: (split, mix) -> method -> records by seed."""
+
+    data: str
+    splits: Mapping[str, str]
+    cells: Mapping[Cell, Mapping[str, Sequence[Record]]]
+    ceilings: Mapping[str, Sequence[Record]] = field(default_factory=dict)
+    tuning: Mapping[str, Mapping[str, Record | None]] = field(default_factory=dict)
+    diagnoses: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    precisions: Mapping[str, Sequence[Record]] = field(default_factory=dict)
+
+    def in_order(self) -> list[Cell]:
+        """The cells, split by split."""
+        return sorted(self.cells, key=lambda cell: (list(self.splits).index(cell[0]), cell[1]))
+
+    def where(self, cell: Cell) -> str:
+        """A cell in words."""
+        return f"{self.splits[cell[0]]}, {cell[1]}"
+
+    def numbers(self, cell: Cell, method: str, *keys: str) -> dict[int, float]:
+        """An entry of ``final.json`` by seed, where it has it."""
+        found = {r.experiment.seed: entry(r.final, keys) for r in self.cells.get(cell, {}).get(method, ())}
+        return {seed: value for seed, value in found.items() if value is not None}
+
+    def spread(self, cell: Cell, method: str, *keys: str) -> Spread | None:
+        """The same over seeds."""
+        return spread(self.numbers(cell, method, *keys).values())
+
+    def difference(self, cell: Cell, one: str, other: str, *keys: str) -> Spread | None:
+        """``one`` minus ``other``, seed by seed: both have the same partition, fleet and cohorts."""
+        return spread(self._gaps(cell, one, other, *keys))
+
+    def pooled(self, one: str, other: str, *keys: str) -> Spread | None:
+        """The same over all pairs of all cells that have at least two of them."""
+        gaps = [self._gaps(cell, one, other, *keys) for cell in self.cells]
+        return spread(gap for of_cell in gaps if len(of_cell) > 1 for gap in of_cell)
+
+    def _gaps(self, cell: Cell, one: str, other: str, *keys: str) -> list[float]:
+        a, b = self.numbers(cell, one, *keys), self.numbers(cell, other, *keys)
+        return [a[seed] - b[seed] for seed in sorted(a.keys() & b.keys())]
+
+
+def load_cifar10(small: Path) -> Study:
+    """The CIFAR-10 study, from ``results/small``."""
+    splits = {"high": "two classes a client", "low": "five classes a client", "dirichlet": "Dirichlet 0.3"}
+    ceilings: dict[str, list[Record]] = {}
+    for run in _finished(small / "cifar10-ceiling"):
+        ceilings.setdefault(run.parts[-4], []).append(read_record(run))
+    diagnoses = {}
+    for found in sorted((small / "cifar10").rglob("seed-0/diagnosis.json")):
+        diagnoses[found.parts[-3]] = json.loads(found.read_text())
+    precisions: dict[str, list[Record]] = {}
+    for run in _finished(small / "cifar10-precision"):
+        precisions.setdefault(run.parent.name, []).append(read_record(run))
+    cells = _cells(small, "cifar10", "cifar10-readings")
+    return Study("CIFAR-10", splits, cells, ceilings, _tuning(small / "cifar10-tuning"), diagnoses, precisions)
+
+
+def load_normalised(small: Path) -> Study:
+    """The same with GroupNorm."""
+    splits = {"high": "two classes a client"}
+    return Study("CIFAR-10", splits, _cells(small, "cifar10-norm"), tuning=_tuning(small / "cifar10-norm-tuning"))
+
+
+def load_cifar100(small: Path) -> Study:
+    """CIFAR-100."""
+    splits = {"high": "twenty classes a client", "low": "fifty classes a client", "dirichlet": "Dirichlet 0.3"}
+    return Study("CIFAR-100", splits, _cells(small, "cifar100"))
+
+
+def load_ag_news(small: Path) -> Study:
+    """AG News."""
+    return Study("AG News", {"dirichlet": "Dirichlet 1.0"}, _cells(small, "ag_news", "ag_news-readings"))
+
+
+def _cells(small: Path, *studies: str) -> dict[Cell, dict[str, list[Record]]]:
+    cells: dict[Cell, dict[str, list[Record]]] = {}
+    for study in studies:
+        for run in _finished(small / study):
+            split, mix, method = run.parent.relative_to(small / study).parts
+            cells.setdefault((split, mix), {}).setdefault(method, []).append(read_record(run))
+    return cells
+
+
+def _tuning(folder: Path) -> dict[str, dict[str, Record | None]]:
+    """Method -> learning rate -> its run; None where it diverged."""
+    tuning: dict[str, dict[str, Record | None]] = {}
+    for config in sorted(folder.rglob("config.toml")):
+        method, rate = config.parts[-4:-2]
+        done = (config.parent / FINAL).exists()
+        tuning.setdefault(method, {})[f".{rate}"] = read_record(config.parent) if done else None
+    return tuning
+
+
+def _finished(folder: Path) -> list[Path]:
+    return sorted(final.parent for final in folder.rglob(FINAL))
+
+
+def entry(values: Any, keys: Iterable[str]) -> float | None:
+    """An entry of nested tables, where it is there."""
+    for key in keys:
+        values = values.get(key) if values is not None else None
+    return None if values is None else float(values)
+
+
+def last_evaluation(study: Study, cell: Cell, method: str) -> list[Mapping[str, Any]]:
+    """The last evaluation of every seed."""
+    return [record.points[-1].evaluation for record in study.cells[cell].get(method, ())]
+
+
+def clear(difference: Spread, sign: int) -> bool:
+    """Whether a paired difference has that sign at the 95 % level."""
+    if difference.sd is None:
+        return False
+    return sign * difference.mean > student.ppf(0.975, difference.n - 1) * difference.sd / math.sqrt(difference.n)

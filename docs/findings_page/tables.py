@@ -1,0 +1,162 @@
+"""The tables of the findings, and how numbers are written in them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from fedfibos.spread import Spread, spread
+from findings_page.records import ACCURACIES, CAPACITIES, Cell, Study, entry, last_evaluation
+from findings_page.words import percent, points
+
+TITLES = {
+    "full": "FedAvg, every client full-size (ceiling)",
+    "heterofl": "HeteroFL",
+    "fedrolex": "FedRolex",
+    "fedbrb": "FedBRB (interpretation)",
+    "fiarse": "FIARSE",
+    "fedfibos": "FedFIbOS (default: shared score)",
+    "algorithm1": "FedFIbOS `algorithm1` (per-client scores, the letter)",
+    "ssp": "`ssp` f̄²x̃², shared, no prior",
+    "ssp-client": "`ssp`, per client, per layer, no prior",
+    "ssp-blend": "`ssp`, blend of scores, a fifth the client's, no prior",
+    "core-50": "blend of the budget, half shared",
+    "core-80": "blend of the budget, four fifths shared",
+    "magnitude": "magnitude in FedFIbOS's round",
+    "magnitude-05": "the same at lr .05",
+    "random": "random masks, redrawn each round",
+    "fedfibos-layer": "FedFIbOS, budget per layer",
+    "fedfibos-participants": "FedFIbOS, average over participants (1/A)",
+}
+
+
+def table(rows: Sequence[Sequence[str]]) -> str:
+    """A Markdown table; the first row is its head, numbers to the right."""
+    lines = ["| " + " | ".join(row) + " |" for row in rows]
+    return "\n".join([lines[0], "| --- |" + " ---: |" * (len(rows[0]) - 1), *lines[1:]])
+
+
+def accuracies(study: Study, cell: Cell) -> str:
+    """One cell's methods, the ceiling last."""
+    methods = [name for name in TITLES if name in study.cells[cell]]
+    rows = [["method", "seeds", *ACCURACIES]]
+    for name in methods:
+        seeds = len(study.cells[cell][name])
+        rows.append([TITLES[name], str(seeds), *(percent(study.spread(cell, name, *k)) for k in ACCURACIES.values())])
+    if records := study.ceilings.get(cell[0]):
+        full = spread(entry(r.final, ACCURACIES["global, full"]) for r in records)
+        own = [spread(entry(r.final, ACCURACIES[key]) for r in records) for key in ("local", "local, adjusted")]
+        rows.append([TITLES["full"], str(len(records)), percent(full), "–", "–", *map(percent, own)])
+    return table(rows)
+
+
+def differences(study: Study, one: str, other: str) -> str:
+    """``one`` minus ``other`` in every cell that has both."""
+    rows = [["split, capacities", "seeds", *ACCURACIES]]
+    for cell, methods in study.cells.items():
+        if one in methods and other in methods:
+            found = [study.difference(cell, one, other, *keys) for keys in ACCURACIES.values()]
+            n = found[0].n if found[0] is not None else 0
+            rows.append([study.where(cell), str(n), *map(points, found)])
+    if len(rows) > 2:
+        found = [study.pooled(one, other, *keys) for keys in ACCURACIES.values()]
+        n = found[0].n if found[0] is not None else 0
+        rows.append(["**all pairs**", str(n), *(f"**{points(value)}**" for value in found)])
+    return table(rows)
+
+
+def similarity(study: Study, cell: Cell) -> str:
+    """Jaccard similarity with the magnitude selection, and CV_F, at the last evaluation; the paper's beside them."""
+    rows = [["selection", *(f"Jaccard, γ = {c}" for c in CAPACITIES[1:]), "CV_F", "CV of \\|x̃\\|"]]
+    for name in study.cells[cell]:
+        last = last_evaluation(study, cell, name)
+        if not last[0]["jaccard"]:
+            continue
+        jaccard = [spread(e["jaccard"].get(c) for e in last) for c in CAPACITIES[1:]]
+        cvs = [spread(e[key] for e in last) for key in ("cv_f", "cv_magnitude")]
+        if study.cells[cell][name][0].experiment.method.settings.get("criterion") in ("magnitude", "random"):
+            cvs[0] = None  # no score is kept; these records have the first magnitudes' there
+        rows.append([TITLES[name], *("–" if v is None else v.text(1, 2) for v in [*jaccard, *cvs])])
+    rows.append(["the paper (ResNet-18, CIFAR-10)", "0.42", "–", "–", "0.22", "17.5", "–"])
+    return table(rows)
+
+
+def by_capacity(study: Study, cell: Cell) -> str:
+    """Global accuracy of the submodels of every capacity."""
+    rows = [["method", *(f"γ = {c}" for c in CAPACITIES)]]
+    for name in (n for n in TITLES if n in study.cells[cell]):
+        found = [study.spread(cell, name, "global_accuracy", "submodels", c, "last") for c in CAPACITIES]
+        rows.append([TITLES[name], *map(percent, found)])
+    return table(rows)
+
+
+def precision(study: Study) -> list[str]:
+    """bfloat16 beside float32, and their paired difference."""
+    by_seed = {name: {r.experiment.seed: r.final for r in records} for name, records in study.precisions.items()}
+    if by_seed.keys() != {"float32", "bfloat16"}:
+        return []
+    rows = [["precision", "seeds", *ACCURACIES]]
+    for name, finals in by_seed.items():
+        found = [spread(entry(final, keys) for final in finals.values()) for keys in ACCURACIES.values()]
+        rows.append([name, str(len(finals)), *map(percent, found)])
+    half, single = by_seed["bfloat16"], by_seed["float32"]
+    both = sorted(half.keys() & single.keys())
+    gaps = []
+    for keys in ACCURACIES.values():
+        pairs = [(entry(half[seed], keys), entry(single[seed], keys)) for seed in both]
+        gaps.append(spread(a - b for a, b in pairs if a is not None and b is not None))
+    rows.append(["bfloat16 minus float32", str(len(both)), *map(points, gaps)])
+    return [
+        "## What bfloat16 costs",
+        "FedFIbOS, two classes a client, non-uniform, 240 rounds; everything else equal:",
+        table(rows),
+    ]
+
+
+def kept(study: Study, cell: Cell, capacity: str) -> str:
+    """Mean share of every layer's weights that the submodels of a capacity hold."""
+    names = [name for name in TITLES if name in study.cells[cell]]
+    layers = list(last_evaluation(study, cell, names[0])[0]["kept_shares"][capacity])
+    rows = [["selection", *(f"`{layer}`" for layer in layers if layer.endswith("weight"))]]
+    for name in names:
+        shares = [e["kept_shares"][capacity] for e in last_evaluation(study, cell, name)]
+        means = [sum(share[layer] for share in shares) / len(shares) for layer in layers if layer.endswith("weight")]
+        rows.append([TITLES[name], *(f"{100 * mean:.1f} %" for mean in means)])
+    return table(rows)
+
+
+def rates(study: Study) -> str:
+    """Validation accuracy over the submodels by method and learning rate."""
+    known = sorted({rate for by_rate in study.tuning.values() for rate in by_rate}, key=float)
+    rows = [["method", *(f"lr {rate}" for rate in known)]]
+    for name in (n for n in TITLES if n in study.tuning):
+        found = {
+            rate: (record and entry(record.final, ACCURACIES["global, submodels"])) or math.nan
+            for rate, record in study.tuning[name].items()
+        }
+        best = max((value for value in found.values() if not math.isnan(value)), default=None)
+        cells = []
+        for rate in known:
+            value = found.get(rate)
+            text = "" if value is None else "diverged" if math.isnan(value) else f"{100 * value:.1f}"
+            cells.append(f"**{text}**" if value is not None and value == best else text)
+        rows.append([TITLES[name], *cells])
+    return table(rows)
+
+
+def errors(diagnosis: Mapping[str, Any]) -> str:
+    """Surrogate and true masking errors of selections at a trained model, and how often the first orders the second."""
+    rows = [["γ", "selection", "ε (surrogate)", "e, held", "e, dense", "ε orders e: held", "dense"]]
+    for capacity, found in diagnosis["capacities"].items():
+        for selection in ("fisher", "ssp", "magnitude", "random"):
+            of = found["selections"][selection]
+            row = [capacity, selection, f"{of['surrogate']['mean']:.1e}"]
+            row += [f"{_spread(of['error'][way]).text(1, 2)}" for way in ("held", "dense")]
+            row += [_spread(found["order_agreement"][way]).text(1, 2) for way in ("held", "dense")]
+            rows.append(row if selection == "fisher" else [*row[:-2], "", ""])
+    return table(rows)
+
+
+def _spread(values: Mapping[str, Any]) -> Spread:
+    return Spread(values["mean"], values["sd"], values["n"])

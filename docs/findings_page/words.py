@@ -1,0 +1,37 @@
+"""How the findings write numbers, and the sentences that are only written while they are true."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from fedfibos.spread import Spread
+from findings_page.records import clear
+
+
+def percent(value: Spread | None) -> str:
+    """An accuracy in %, with its spread."""
+    return "–" if value is None else value.text(100)
+
+
+def points(value: Spread | None) -> str:
+    """A difference of accuracies in percentage points, signed."""
+    if value is None:
+        return "–"
+    text = value.text(100)
+    return f"+{text}" if value.mean > 0 else text.replace("-", "−")
+
+
+def verdict(difference: Spread) -> str:
+    """``2.1 ± 0.3 points ahead``, or that the seeds do not tell."""
+    for sign, word in ((1, "ahead"), (-1, "behind")):
+        if clear(difference, sign):
+            size = replace(difference, mean=abs(difference.mean))
+            return f"{percent(size)} points {word}"
+    return f"not told apart ({points(difference)} points)"
+
+
+def claim(truth: bool, sentence: str) -> str:
+    """A sentence about the numbers, if it is true."""
+    if not truth:
+        raise SystemExit(f"docs/findings.py says what the records do not: {sentence!r}")
+    return sentence
