@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import tomllib
-from pathlib import Path
-
 from fedfibos.spread import Spread, spread
+from findings_page.paper import in_the_paper, paper_says
 from findings_page.records import ACCURACIES, MAIN, Study, clear, last_evaluation
 from findings_page.tables import (
     TITLES,
@@ -20,28 +18,6 @@ from findings_page.tables import (
     table,
 )
 from findings_page.words import claim, percent, points, verdict
-
-ROOT = Path(__file__).resolve().parents[2]
-
-
-def paper_global(split: str, mix: str) -> tuple[float, float] | None:
-    """The paper's global accuracies of FedFIbOS and FIARSE in a CIFAR-10 cell, in %."""
-    path = ROOT / "src" / "fedfibos" / "report" / "paper.toml"
-    wanted = {"high": 2, "low": 5, "dirichlet": 0.3}[split]
-    for printed in tomllib.loads(path.read_text())["tables"]:
-        for row in printed["rows"]:
-            capacities, partition = row.get("capacities") or printed["capacities"], row["partition"]
-            dealt = partition.get("classes_per_client", partition.get("alpha"))
-            if row["data"] == "cifar10" and dealt == wanted and capacities == mix:
-                return row["fedfibos"][1], row["fiarse"][1]
-    return None
-
-
-def paper_gap(split: str, mix: str) -> float:
-    """Points between the two."""
-    printed = paper_global(split, mix)
-    assert printed is not None
-    return printed[0] - printed[1]
 
 
 def opening(study: Study) -> list[str]:
@@ -108,12 +84,13 @@ def conclusions(study: Study) -> list[str]:
         for c in orders
         for way in ("held", "dense")
     )
+    paper_gap = in_the_paper(study, MAIN)["gap"]
     sentences = [
         claim(
             max(shared.mean, sub.mean, tiny.mean) < 0.08,
             "**Ten points over magnitude? No.** FedFIbOS with one shared score is "
             f"{verdict(shared)} in the full model, {verdict(sub)} over the submodels, {verdict(tiny)} with the "
-            f"smallest, all against FIARSE. In the paper it is {paper_gap(*MAIN):.0f} points ahead.",
+            f"smallest, all against FIARSE. In the paper it is {paper_gap:.0f} points ahead.",
         ),
         f"**Over all splits and mixes** ({pooled(full).n} pairs of runs): {verdict(pooled(full))} in the full model, "
         f"{verdict(pooled(submodels))} over the submodels, {verdict(pooled(smallest))} with the smallest, "
@@ -254,8 +231,7 @@ def tables(study: Study) -> list[str]:
     parts = []
     for cell in study.in_order():
         parts += [f"## {study.data}, {study.where(cell)} capacities", accuracies(study, cell)]
-        if printed := paper_global(*cell):
-            parts.append(f"The paper's global accuracies here: FedFIbOS {printed[0]:.1f}, FIARSE {printed[1]:.1f}.")
+        parts.append(paper_says(study, cell))
     parts += [
         "## Differences",
         "Percentage points, paired by seed: same partition, fleet and cohorts. “Ahead” and “behind” are said above "
