@@ -9,8 +9,8 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from findings_page import cifar10
-from findings_page.records import load_cifar10
+from findings_page import cifar10, elsewhere
+from findings_page.records import load_ag_news, load_cifar10, load_cifar100, load_normalised
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "findings.md"
@@ -19,8 +19,14 @@ PAGE = ROOT / "docs" / "findings.md"
 def page(results: Path) -> str:
     """The whole page, from the folder of the records."""
     small = results / "small"
-    study = load_cifar10(small)
-    return "\n\n".join([*cifar10.section(study), AGAIN]) + "\n"
+    parts = [
+        *cifar10.section(load_cifar10(small)),
+        *elsewhere.normalised(load_normalised(small)),
+        *elsewhere.cifar100(load_cifar100(small)),
+        *elsewhere.ag_news(load_ag_news(small)),
+        AGAIN,
+    ]
+    return "\n\n".join(parts) + "\n"
 
 
 AGAIN = """## Again

@@ -28,6 +28,10 @@ TITLES = {
     "random": "random masks, redrawn each round",
     "fedfibos-layer": "FedFIbOS, budget per layer",
     "fedfibos-participants": "FedFIbOS, average over participants (1/A)",
+    "fiarse-layer": "FIARSE, budget per layer",
+    "algorithm1-layer": "`algorithm1`, budget per layer",
+    "fiarse-head": "FIARSE, head held, its authors' three groups",
+    "fedfibos-head": "FedFIbOS, head held",
 }
 
 
