@@ -11,7 +11,8 @@ import pytest
 from fedfibos import environment
 from fedfibos.environment import describe, shareable
 from fedfibos.experiment import load_experiment, to_toml
-from fedfibos.record import RecordError, RunDirectory, summarise
+from fedfibos.record import RecordError, RunDirectory
+from fedfibos.summary import summarise
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from fedfibos.cli.methods import summary
 from fedfibos.data.partition import Partition
 from fedfibos.experiment import Experiment, to_toml
 from fedfibos.methods import METHODS
-from fedfibos.record import RecordError, summarise
+from fedfibos.record import RecordError
 from fedfibos.report import build_report, figures, html, write_report
 from fedfibos.report.groups import sort_records
 from fedfibos.report.paper import comparisons, reported
@@ -22,6 +22,7 @@ from fedfibos.report.records import find_runs, read_record
 from fedfibos.report.table import Cell, Table, latex, markdown, row
 from fedfibos.report.tables import bytes_to_accuracy
 from fedfibos.sections import Data, Evaluation, Federation, MethodChoice, ModelChoice
+from fedfibos.summary import summarise
 from fedfibos.training import LocalTraining
 
 FEW = Partition("pathological", classes_per_client=2)

@@ -8,17 +8,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedfibos.data.partition import (
-    Partition,
-    _class_groups,
-    _largest_remainder,
-    dirichlet_by_class,
-    dirichlet_by_client,
-    iid,
-    matching_test_split,
-    partition,
-    pathological,
-)
+from fedfibos.data.dirichlet import dirichlet_by_class, dirichlet_by_client
+from fedfibos.data.matching import _largest_remainder, matching_test_split
+from fedfibos.data.partition import Partition, iid, partition
+from fedfibos.data.pathological import _class_groups, pathological
 
 seeds = st.integers(0, 2**32 - 1)
 alphas = st.one_of(st.floats(1e-100, 1e3), st.sampled_from([1e-9, 1e-3, 0.1, 0.3, 1.0, 1e300]))

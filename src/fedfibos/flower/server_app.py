@@ -20,9 +20,10 @@ from fedfibos.local import one_thread
 from fedfibos.model import keeps_statistics
 from fedfibos.params import Params
 from fedfibos.progress import percent
-from fedfibos.record import RunDirectory, summarise
+from fedfibos.record import RunDirectory
 from fedfibos.simulate.checkpoint import Checkpoint, CheckpointStore
 from fedfibos.submodel import full
+from fedfibos.summary import summarise
 from fedfibos.types import Dataset
 
 MakeTest = Callable[[Settings], Dataset]

@@ -23,13 +23,14 @@ from fedfibos.method import Cautious, Method
 from fedfibos.model import Model, keeps_statistics, model_of
 from fedfibos.models import axes, build, check_module, encode, units
 from fedfibos.params import Params, maskable_names
-from fedfibos.record import RunDirectory, summarise
+from fedfibos.record import RunDirectory
 from fedfibos.round import RoundReport, federated_round, sample
 from fedfibos.selections import dead_layers
 from fedfibos.simulate.checkpoint import Checkpoint, CheckpointStore
 from fedfibos.simulate.population import Population, populate
 from fedfibos.simulate.setting import Setting
 from fedfibos.simulate.workers import Executor, executor
+from fedfibos.summary import summarise
 from fedfibos.types import stream
 
 Warn = Callable[[str], None]

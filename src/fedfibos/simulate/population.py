@@ -12,7 +12,8 @@ from torch import Tensor
 
 from fedfibos.capacities import Capacities
 from fedfibos.data import Split
-from fedfibos.data.partition import matching_test_split, partition
+from fedfibos.data.matching import matching_test_split
+from fedfibos.data.partition import partition
 from fedfibos.experiment import Experiment
 from fedfibos.priors import ClassPriors
 from fedfibos.training import LocalTraining
