@@ -43,6 +43,9 @@ DASHES: tuple[Dash, ...] = (
 )
 """Of several versions of one method."""
 
+MOST_BANDS = 8
+"""Lines of a figure up to which the bands of their spread can be told apart."""
+
 WIDTH, AXES_HEIGHT, LINE_HEIGHT = 5.2, 3.5, 0.18
 """Of a figure, of its part above the legend, of a line of the legend; inches."""
 
@@ -145,8 +148,10 @@ def _curves(
     line_of: Callable[[Group, Callable[[Point], float | None]], Line],
 ) -> Figure:
     with _drawing(title, x, "accuracy in %") as (canvas, axes):
-        for group, (colour, dash) in zip(problem.groups, _looks(problem.groups), strict=True):
-            _draw(axes, line_of(group, read), f"{group.label} (n = {len(group.records)})", colour, dash, 100)
+        many = len(problem.groups) > MOST_BANDS
+        for place, (group, (colour, dash)) in enumerate(zip(problem.groups, _looks(problem.groups), strict=True)):
+            label = f"{group.label} (n = {len(group.records)})"
+            _draw(axes, line_of(group, read), label, colour, dash, 100, bar=place + 1 if many else 0)
         axes.set_ylim(bottom=max(0.0, 10 * math.floor(axes.dataLim.y0 / 10) - 10))
         canvas.legend(loc="outside lower center", ncols=1 if _long(problem) else 2, frameon=False)
         return _drawn(canvas, slug, title)
@@ -213,12 +218,16 @@ def _by_bytes(group: Group, read: Callable[[Point], float | None]) -> Line:
     return [(sum(sent[int(x)]) / len(sent[int(x)]) / 1e6, s) for x, s in _by_round(group, read)]
 
 
-def _draw(axes: Axes, line: Line, label: str, colour: str, dash: Dash, scale: float = 1.0) -> None:
-    """Mean with a band of ± sd (none for a single seed)."""
+def _draw(axes: Axes, line: Line, label: str, colour: str, dash: Dash, scale: float = 1.0, bar: int = 0) -> None:
+    """Mean with a band of ± sd; with ``bar``, the last sd as the bar at that place behind the line's end."""
     x = [place for place, _ in line]
     mean = [scale * value.mean for _, value in line]
     sd = [scale * (value.sd or 0.0) for _, value in line]
     axes.plot(x, mean, color=colour, linestyle=dash, linewidth=1.6, label="\n".join(_wrapped(label)))
+    if bar:
+        behind = x[-1] + 0.015 * bar * (x[-1] - x[0])
+        axes.errorbar([behind], mean[-1:], yerr=sd[-1:], color=colour, linewidth=1.2, capsize=1.5)
+        return
     low, high = ([m + sign * s for m, s in zip(mean, sd, strict=True)] for sign in (-1, 1))
     axes.fill_between(x, low, high, color=colour, alpha=0.15, linewidth=0)
 
