@@ -429,6 +429,17 @@ def test_a_damaged_result_is_decoded_again(tmp_path, damage):
     assert all(kept.stat().st_size > 3072 for kept in (tmp_path / "cache" / "fedfibos").iterdir())
 
 
+def test_decoding_is_logged_the_one_time_that_it_is_done(tmp_path, caplog):
+    source = write("parquet", tmp_path, TINY10)
+    with caplog.at_level("INFO", "fedfibos"):
+        TINY10.read(source)
+        said = [record.getMessage() for record in caplog.records]
+        TINY10.read(source)
+    assert len(said) == len(caplog.records) == 2
+    assert said[0].startswith("decoding train")
+    assert "once (kept in " in said[0]
+
+
 def test_a_cache_that_cannot_be_written_only_costs_time(tmp_path, monkeypatch):
     (tmp_path / "file").write_text("not a folder")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))

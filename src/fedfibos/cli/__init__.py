@@ -6,9 +6,11 @@ standard error. What needs torch is imported by the command that needs it, so ``
 
 from __future__ import annotations
 
+import logging
 import shlex
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from enum import StrEnum
 from importlib.metadata import version
 from pathlib import Path
@@ -51,12 +53,34 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if (here := str(Path.cwd())) not in sys.path:
         sys.path.append(here)  # a user's own models and data; last, so that no file here stands in for a library
     try:
-        code = app(args=None if arguments is None else list(arguments), prog_name="fedfibos", standalone_mode=False)
+        with _log_on_stderr():
+            code = app(args=None if arguments is None else list(arguments), prog_name="fedfibos", standalone_mode=False)
     except click.ClickException as error:
         return _fail(error.format_message(), error.exit_code)
     except (click.Abort, KeyboardInterrupt):
         return _fail("interrupted", INTERRUPTED)
     return int(code or 0)
+
+
+class _StderrLines(logging.Handler):
+    """Looks standard error up at every line: a live bar redirects it above itself."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        print(self.format(record), file=sys.stderr)
+
+
+@contextmanager
+def _log_on_stderr() -> Iterator[None]:
+    """What the library logs, as lines on standard error; other libraries' logs are left as they are."""
+    log, handler = logging.getLogger("fedfibos"), _StderrLines()
+    before = log.level
+    log.addHandler(handler)
+    log.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        log.removeHandler(handler)
+        log.setLevel(before)
 
 
 def _fail(message: str, code: int) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 import os
 import tempfile
 from collections.abc import Callable
@@ -14,6 +15,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 Tensors = dict[str, Tensor]
+LOG = logging.getLogger(__name__)
 
 
 def cache_dir() -> Path:
@@ -35,20 +37,22 @@ def decoded_once(file: Path, decode: Callable[[Path], Tensors]) -> Tensors:
     """
     with file.open("rb") as stream:
         digest = hashlib.file_digest(stream, "sha256").hexdigest()
-    return made_once(f"{digest[:32]}-pillow-{PIL.__version__}", lambda: decode(file))
+    return made_once(f"{digest[:32]}-pillow-{PIL.__version__}", lambda: decode(file), f"decoding {file.name}")
 
 
-def made_once(key: str, make: Callable[[], Tensors]) -> Tensors:
+def made_once(key: str, make: Callable[[], Tensors], doing: str) -> Tensors:
     """What ``make`` gives, or what an earlier call with that key kept of it.
 
     Args:
         key: A file's name that tells everything the result depends on.
         make: Called where nothing is kept under the key.
+        doing: What ``make`` does, for the log: it may take a minute.
     """
     kept = cache_dir() / f"{key}.safetensors"
     try:
         return load_file(kept)
     except (OSError, SafetensorError):
+        LOG.info("%s, once (kept in %s)", doing, kept.parent)
         tensors = make()
     _keep(tensors, kept)
     return tensors

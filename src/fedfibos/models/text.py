@@ -143,7 +143,7 @@ def tokenised(data: TextData, checkpoint: str, max_length: int) -> TokenData:
     digest = hashlib.sha256(tokenizer.backend_tokenizer.to_str().encode())
     for text in data.texts:
         digest.update(text.encode() + b"\0")
-    tokens = made_once(f"{digest.hexdigest()[:32]}-tokens-{max_length}", make)
+    tokens = made_once(f"{digest.hexdigest()[:32]}-tokens-{max_length}", make, f"tokenising {len(data.texts)} texts")
     return TokenData(tokens["ids"], tokens["starts"], data.labels, tokenizer.pad_token_id)
 
 
