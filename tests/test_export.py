@@ -125,6 +125,30 @@ def test_outputs_that_differ_are_refused(tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_a_disk_that_is_full_is_one_line(tmp_path, suffix):
+    """A limit on the size of a file stands for the disk; in a process of its own, which must not be ended by it."""
+    program = f"""
+import resource, torch
+from pathlib import Path
+from fedfibos.export import ExportError, export_submodel
+from fedfibos.model import model_of
+from fedfibos.models import build
+from fedfibos.submodel import full
+module = build("mlp", 4, (1, 8, 8), seed=0, hidden=(256,))
+submodel = full(model_of(module).layout)
+resource.setrlimit(resource.RLIMIT_FSIZE, (20000, 20000))
+try:
+    export_submodel(module, submodel, torch.zeros(2, 1, 8, 8), Path("small{suffix}"))
+except ExportError as error:
+    print(error)
+"""
+    done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert done.stdout.startswith(f"small{suffix} cannot be written: ")
+    assert done.stdout.count("\n") == 1
+    assert not list(tmp_path.iterdir())
+
+
 def test_an_unknown_suffix_is_one_line(tmp_path):
     made = model()
     with pytest.raises(ExportError, match=r"must end in one of .safetensors, .pt2, .onnx, got 'a.pt'"):

@@ -7,6 +7,7 @@ The file is read back, by what reads it elsewhere, and its outputs are compared 
 from __future__ import annotations
 
 import copy
+import io
 import json
 import os
 import warnings
@@ -139,7 +140,9 @@ def _safetensors(module: nn.Module, examples: Inputs, path: Path, about: dict[st
 def _torch_export(module: nn.Module, examples: Inputs, path: Path, about: dict[str, str]) -> Tensor:
     program = _traced(module, examples)
     program.example_inputs = None  # a file of the model must not hold anyone's data
-    torch.export.save(program, path, extra_files={f"{key}.txt": text for key, text in about.items()})
+    archive = io.BytesIO()  # torch's own writer ends the process where a disk is full
+    torch.export.save(program, archive, extra_files={f"{key}.txt": text for key, text in about.items()})
+    path.write_bytes(archive.getvalue())
     again = torch.export.load(path).module()
     with torch.inference_mode():
         return forward(again, examples)
