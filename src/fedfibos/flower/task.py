@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal, cast
 
 import tomli_w
@@ -17,6 +17,7 @@ from fedfibos.method import Method
 from fedfibos.methods import METHODS
 from fedfibos.methods.fedfibos import FedFIbOS
 from fedfibos.model import Model, model_of
+from fedfibos.params import maskable_names
 from fedfibos.precision import Precision
 from fedfibos.sections import CONFIG, MethodChoice, Positive, Seed, field_names
 from fedfibos.training import LocalTraining
@@ -86,7 +87,7 @@ class Task:
             _check_client_scores(self.method)
 
 
-def task_of(module: nn.Module, config: Settings, *, example: Inputs | None = None) -> Task:
+def task_of(module: nn.Module, config: Settings, *, example: Inputs | None = None, held: Sequence[str] = ()) -> Task:
     """A task from a model and Flower's run configuration.
 
     Args:
@@ -94,8 +95,10 @@ def task_of(module: nn.Module, config: Settings, *, example: Inputs | None = Non
         config: ``context.run_config``: keys ``method.*``, ``local.*``, ``federation.*`` (:class:`Federation`) and
             ``seed``; keys outside these sections are yours.
         example: One batch of inputs, for the methods that slice.
+        held: Modules or parameters that every client holds whole; see :func:`fedfibos.params.maskable_names`.
 
     Raises:
+        ValueError: The model has no such part.
         ExperimentError: An unknown key or a value that cannot be, in one line.
     """
     sections: dict[str, dict[str, Any]] = {"method": {}, "local": {}, "federation": {}}
@@ -122,7 +125,8 @@ def task_of(module: nn.Module, config: Settings, *, example: Inputs | None = Non
         **({"app": own} if own else {}),
     }
     method = cast(Method, METHODS[choice.name](**choice.settings))
-    return Task(method, model_of(module, example=example), local, federation, seed, tomli_w.dumps(resolved))
+    model = model_of(module, maskable=maskable_names(module, held), example=example)
+    return Task(method, model, local, federation, seed, tomli_w.dumps(resolved))
 
 
 def experiment_task(experiment: Experiment, model: Model, **federation: Any) -> Task:

@@ -5,12 +5,11 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from fedfibos.axes import Axes
 from fedfibos.data.texts import TextData
 from fedfibos.inputs import Inputs, forward
 from fedfibos.models.cnn import CNN
@@ -135,32 +134,6 @@ def check_module(name: str, module: nn.Module, example: Inputs, num_classes: int
     if got != (2, num_classes):
         wanted = f"scores of shape (2, {num_classes}), one a class"
         raise ValueError(f"model.name = {name!r}: it must map 2 examples to {wanted}, got {got}")
-
-
-@runtime_checkable
-class NamesAxes(Protocol):
-    """A module whose channel axes can't be derived and that names them itself."""
-
-    def channel_axes(self) -> Axes:
-        """The table; see :func:`fedfibos.axes.axes_table`."""
-
-
-@runtime_checkable
-class NamesUnits(Protocol):
-    """A module that knows which channels belong together: attention heads."""
-
-    def units(self) -> dict[str, int]:
-        """Layer -> channels of its output that only go together (``derive_axes``)."""
-
-
-def axes(module: nn.Module) -> Axes | None:
-    """The axes that a module names itself; None where they are to be derived."""
-    return module.channel_axes() if isinstance(module, NamesAxes) else None
-
-
-def units(module: nn.Module) -> dict[str, int]:
-    """Layer -> channels that belong together, where only the model knows it."""
-    return module.units() if isinstance(module, NamesUnits) else {}
 
 
 _COMMON = ("num_classes", "input_shape", "norm")

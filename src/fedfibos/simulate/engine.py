@@ -21,7 +21,7 @@ from fedfibos.idle import idle
 from fedfibos.local import one_thread
 from fedfibos.method import Cautious, Method
 from fedfibos.model import Model, keeps_statistics, model_of
-from fedfibos.models import axes, build, check_module, encode, units
+from fedfibos.models import build, check_module, encode
 from fedfibos.params import Params, maskable_names
 from fedfibos.record import RunDirectory
 from fedfibos.round import RoundReport, federated_round, sample
@@ -90,8 +90,6 @@ def build_world(experiment: Experiment, *, device: str, data_dir: Path | None, w
         module,
         maskable=maskable_names(module, choice.held),
         example=example,
-        axes=axes(module),
-        units=units(module),
         device=device,
         channels_last=choice.channels_last,
     )

@@ -1,0 +1,35 @@
+"""What a module says of its own channels, where its graph does not tell."""
+
+from __future__ import annotations
+
+from typing import Protocol, runtime_checkable
+
+from torch import nn
+
+from fedfibos.axes import Axes
+
+
+@runtime_checkable
+class NamesAxes(Protocol):
+    """A module whose channel axes can't be derived and that names them itself."""
+
+    def channel_axes(self) -> Axes:
+        """The table; see :func:`fedfibos.axes.axes_table`."""
+
+
+@runtime_checkable
+class NamesUnits(Protocol):
+    """A module that knows which channels belong together: attention heads."""
+
+    def units(self) -> dict[str, int]:
+        """Layer -> channels of its output that only go together (``derive_axes``)."""
+
+
+def named_axes(module: nn.Module) -> Axes | None:
+    """The axes that a module names itself; None where they are to be derived."""
+    return module.channel_axes() if isinstance(module, NamesAxes) else None
+
+
+def named_units(module: nn.Module) -> dict[str, int]:
+    """Layer -> channels that belong together, where only the model knows it."""
+    return module.units() if isinstance(module, NamesUnits) else {}
