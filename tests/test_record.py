@@ -335,6 +335,14 @@ def test_changes_in_results_do_not_make_a_commit_dirty(tmp_path, monkeypatch):
     assert environment.commit() == f"{clean}-dirty"
 
 
+def test_a_checkout_that_moves_on_does_not_change_the_commit_of_the_code_in_memory(monkeypatch):
+    environment.commit_loaded.cache_clear()
+    found = iter(["a" * 40, "b" * 40])
+    monkeypatch.setattr(environment, "commit", lambda: next(found))
+    assert [environment.describe("cpu", [])["commit"] for _ in range(2)] == ["a" * 40] * 2
+    environment.commit_loaded.cache_clear()
+
+
 def test_a_command_line_is_recorded_without_its_secrets():
     """Flower starts a server app with a token on its command line."""
     line = [

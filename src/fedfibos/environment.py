@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import platform
 import re
@@ -27,7 +28,7 @@ def describe(device: str, arguments: Sequence[str] | None = None) -> dict[str, A
     usable = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1)
     return {
         "fedfibos": version("fedfibos"),
-        "commit": commit(),
+        "commit": commit_loaded(),
         "command": [shareable(text) for text in without_secrets(sys.argv if arguments is None else arguments)],
         "python": platform.python_version(),
         "torch": torch.__version__,
@@ -70,6 +71,12 @@ def cpu_model() -> str:
             if line.startswith("model name"):
                 return line.partition(":")[2].strip()
     return platform.processor() or platform.machine()
+
+
+@functools.cache
+def commit_loaded() -> str | None:
+    """The commit of this process's first record: a checkout may move on under a long sweep, code in memory does not."""
+    return commit()
 
 
 def commit() -> str | None:
