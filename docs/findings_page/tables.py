@@ -28,6 +28,7 @@ TITLES = {
     "random": "random masks, redrawn each round",
     "fedfibos-layer": "FedFIbOS, budget per layer",
     "fedfibos-participants": "FedFIbOS, average over participants (1/A)",
+    "fedfibos-none": "FedFIbOS, no prior",
     "fiarse-layer": "FIARSE, budget per layer",
     "algorithm1-layer": "`algorithm1`, budget per layer",
     "fiarse-head": "FIARSE, head held, its authors' three groups",
