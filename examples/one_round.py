@@ -35,7 +35,7 @@ def top_k(score: Tensor, capacity: float) -> Tensor:
 
 
 def one_round(model: nn.Module, x: Tensor, score: Tensor, clients: list[Batches]) -> tuple[Tensor, Tensor]:
-    """Parameters and shared score after one round (shared score, held estimates, holders' average).
+    """Parameters and shared score after one round (prior = "magnitude", held estimates, holders' average).
 
     Args:
         model: The architecture.

@@ -11,10 +11,12 @@ import torch
 from torch import nn
 
 from fedfibos.data.images import TensorData
+from fedfibos.experiment import load_experiment
 from fedfibos.local import batch_indices
 from fedfibos.methods import FedFIbOS
 from fedfibos.model import model_of
 from fedfibos.round import federated_round, run_in_turn
+from fedfibos.study import load_study
 from fedfibos.training import LocalTraining
 from fedfibos.types import Client
 
@@ -38,7 +40,7 @@ def test_one_round_written_out_is_the_library_round():
     with torch.random.fork_rng():
         torch.manual_seed(0)
         module = nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 3))
-    model, method = model_of(module), FedFIbOS(ema_rate=example.EMA_RATE)
+    model, method = model_of(module), FedFIbOS(prior="magnitude", ema_rate=example.EMA_RATE)
     local = LocalTraining(steps=example.LOCAL_STEPS, batch_size=example.BATCH, lr=example.CLIENT_LR)
     params = model.initial_params()
     state = method.init(params)
@@ -90,3 +92,15 @@ def test_the_findings_are_those_of_the_records(monkeypatch):
     words = importlib.import_module("findings_page.words")
     with pytest.raises(SystemExit, match="says what the records do not"):
         words.claim(False, "FedFIbOS is best everywhere")
+
+
+def test_the_records_of_the_studies_are_what_their_files_plan():
+    """A default that moves on must not make a committed number another experiment's."""
+    compared = 0
+    for path in sorted((ROOT / "experiments" / "small").glob("*.toml")):
+        folder = ROOT / "results" / "small" / path.stem
+        planned = {run.folder: run.experiment for run in load_study(path).runs}
+        for config in folder.rglob("config.toml"):
+            assert load_experiment(config.parent) == planned[config.parent.relative_to(folder)], config.parent
+            compared += 1
+    assert compared > 200

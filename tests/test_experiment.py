@@ -160,7 +160,7 @@ def test_the_resolved_file_gives_the_same_experiment(minimal, tmp_path, override
 
 def test_the_resolved_file_lists_every_field_of_the_method(minimal):
     text = to_toml(load_experiment(minimal))
-    for line in ('fisher = "held"', 'prior = "magnitude"', "ema_rate = 0.8", "blend = 0.2", 'norm = "none"'):
+    for line in ('fisher = "held"', 'prior = "none"', "ema_rate = 0.8", "blend = 0.2", 'norm = "none"'):
         assert f"\n{line}\n" in text
 
 

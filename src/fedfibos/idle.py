@@ -56,6 +56,13 @@ def _chosen(experiment: Experiment) -> dict[str, Any]:
 
 
 def _defaults(experiment: Experiment) -> dict[str, Any]:
-    method = MethodChoice(experiment.method.name, experiment.method.preset).settings
+    """What every setting would be if it alone were left out: a method may choose one by the others."""
+    choice = experiment.method
+    method = {
+        key: MethodChoice(choice.name, choice.preset, {k: v for k, v in choice.settings.items() if k != key}).settings[
+            key
+        ]
+        for key in choice.settings
+    }
     sections = {"local": dataclasses.asdict(LocalTraining()), "method": method}
     return flat({"data": {"partition": dataclasses.asdict(Partition())}, **sections})

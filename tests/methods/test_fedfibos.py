@@ -83,7 +83,7 @@ def one_round(method: FedFIbOS) -> tuple[State, Params, Model]:
 @pytest.mark.parametrize("sharing", SHARINGS)
 @pytest.mark.parametrize("fisher", READINGS)
 def test_scores_of_every_reading_and_sharing(fisher, sharing):
-    state, _, _ = one_round(FedFIbOS(fisher=fisher, sharing=sharing, ema_rate=0.5))
+    state, _, _ = one_round(FedFIbOS(fisher=fisher, sharing=sharing, prior="magnitude", ema_rate=0.5))
     if sharing != "client":
         assert state.tensors["score"].tolist() == SHARED[fisher] * 2
     if sharing != "shared":
@@ -138,9 +138,15 @@ def held(method: FedFIbOS, n: int) -> list[int]:
     ],
 )
 def test_next_masks(settings, first, second):
-    method = FedFIbOS(ema_rate=0.5, **settings)
+    method = FedFIbOS(prior="magnitude", ema_rate=0.5, **settings)
     assert held(method, 0) == first
     assert held(method, 1) == second
+
+
+@pytest.mark.parametrize(("sharing", "prior"), [("shared", "none"), ("client", "magnitude"), ("blend", "magnitude")])
+def test_a_shared_score_starts_without_magnitudes_by_default(sharing, prior):
+    assert FedFIbOS(sharing=sharing).prior == prior
+    assert FedFIbOS(sharing=sharing, prior="none").prior == "none"
 
 
 def test_without_a_warm_start_the_average_is_bias_corrected():

@@ -97,7 +97,7 @@ def test_shared_score_decays_with_rounds() -> None:
     """FedFIbOS.aggregate with sharing = shared: every round is an observation, whoever took part."""
     alpha, model = 0.8, tiny_model()
     params, d = random_params(model, 1), model.layout.num_maskable
-    method = FedFIbOS(ema_rate=alpha)
+    method = FedFIbOS(prior="magnitude", ema_rate=alpha)
     target = torch.rand(d, generator=stream(1, "target"))
     upload = Upload(full(model.layout), torch.zeros_like(params.flat), 0.0, 1, target)
     state = method.init(params)

@@ -70,7 +70,7 @@ def test_literal_with_a_shared_score_freezes_what_the_largest_client_never_holds
     The largest mask is frozen, the smaller ones move inside it; with equal capacities all are frozen.
     """
     model = tiny_model()
-    method = FedFIbOS(fisher="literal", sharing="shared", ema_rate=0.5)
+    method = FedFIbOS(fisher="literal", sharing="shared", prior="magnitude", ema_rate=0.5)
     params = random_params(model, seed)
     mixed = mask_history(method, model, params, fleet(seed, [0.6, 0.4, 0.2]), ROUNDS)
     assert all(torch.equal(mask[0], mixed[0][0]) for mask in mixed)

@@ -49,7 +49,8 @@ class FedFIbOS:
             masks, a negative control). ``auto``: held for a shared score, dense for per-client ones.
         fisher_from: ``minibatch``: squared minibatch gradients (line 14); ``per_example``: equation 9.
         prior: ``magnitude``: f̄⁰ = |x̃₀| (line 2); ``none``: magnitude until the first estimate, then a
-            bias-corrected EMA.
+            bias-corrected EMA. ``auto``: none for a shared score (magnitudes are far larger than squared gradients and
+            can leave a pretrained model without its head: docs/findings.md), magnitude for per-client ones.
         criterion: What is ranked: ``fisher`` f̄; ``ssp`` f̄²x̃², the exact solution of the paper's submodel
             selection problem; ``magnitude`` |x̃|; ``random``.
         scope: ``global`` ranks all d coordinates together; ``layer`` gives every tensor its share.
@@ -66,7 +67,7 @@ class FedFIbOS:
 
     fisher: Literal["auto", "held", "dense", "literal"] = "auto"
     fisher_from: Literal["minibatch", "per_example"] = "minibatch"
-    prior: Literal["magnitude", "none"] = "magnitude"
+    prior: Literal["auto", "magnitude", "none"] = "auto"
     criterion: Literal["fisher", "ssp", "magnitude", "random"] = "fisher"
     scope: Literal["global", "layer"] = "global"
     sharing: Literal["shared", "client", "blend"] = "shared"
@@ -87,6 +88,9 @@ class FedFIbOS:
             raise ValueError(f"dense_every must be 0 or positive, got {self.dense_every}")
         if self.fisher == "auto":
             object.__setattr__(self, "fisher", "held" if self.sharing == "shared" else "dense")
+        if self.prior == "auto":
+            ranks_a_shared_score = self.sharing == "shared" and self.criterion in ("fisher", "ssp")
+            object.__setattr__(self, "prior", "none" if ranks_a_shared_score else "magnitude")
 
     @property
     def personal(self) -> bool:
@@ -99,7 +103,7 @@ class FedFIbOS:
             return []
         return [
             f"no client holds the whole model (largest capacity {max(capacities):g}): coordinates outside every mask "
-            "keep their first score; method.dense_every = 10 estimates all of them on every tenth round"
+            "are never estimated; method.dense_every = 10 estimates all of them on every tenth round"
         ]
 
     @property
