@@ -95,8 +95,9 @@ def cifar10(results: Path) -> str:
         )
     accuracy = final["global_accuracy"]
     return (
-        "That first run, FedFIbOS with the magnitude prior (ResNet-8 with GroupNorm, 100 clients, 10 a round,\nDirichlet "
-        f"0.3, non-uniform capacities, {final['rounds']} rounds, seed {final['seed']}, {machine(run)}; record in\n"
+        "That first run, FedFIbOS with the magnitude prior (ResNet-8 with GroupNorm, 100 clients, 10 a round,\n"
+        f"Dirichlet 0.3, non-uniform capacities, {final['rounds']} rounds, seed {final['seed']}, {machine(run)}; "
+        "record in\n"
         f"`results/cifar10/resnet8-seed0`), reached {percent(accuracy['full']['last'])} with the full model "
         f"(best {percent(accuracy['full']['best'])}),\n"
         f"{percent(accuracy['submodels']['mean']['last'])} over the submodels and "
