@@ -86,7 +86,7 @@ def load_cifar10(small: Path) -> Study:
     precisions: dict[str, list[Record]] = {}
     for run in _finished(small / "cifar10-precision"):
         precisions.setdefault(run.parent.name, []).append(read_record(run))
-    cells = _cells(small, "cifar10", "cifar10-readings")
+    cells = _cells(small, "cifar10", "cifar10-prior", "cifar10-readings")
     return Study("CIFAR-10", splits, cells, ceilings, _tuning(small / "cifar10-tuning"), diagnoses, precisions)
 
 
