@@ -37,13 +37,34 @@ def test_one_parameter_can_be_held_and_a_module_s_name_ends_at_a_dot():
 @pytest.mark.parametrize(
     ("held", "message"),
     [
-        (["head"], "held must name a trainable module or parameter of the model, got 'head'"),
+        (["head"], "model.held must name trainable parts of the model, got 'head'"),
         (["features", "classifier"], "held must leave parameters for the capacities to choose from"),
     ],
 )
 def test_wrong_names_are_one_line(held, message):
     with pytest.raises(ValueError, match=message):
         maskable_names(mlp(), held)
+
+
+class Tied(nn.Module):
+    """A head that has the embedding's weight, and a bias of its own."""
+
+    def __init__(self):
+        super().__init__()
+        self.table, self.head = nn.Embedding(5, 4), nn.Linear(4, 5)
+        self.head.weight = self.table.weight
+        self.inner = nn.Linear(4, 4)
+        self.frozen = nn.Linear(2, 2).requires_grad_(False)
+
+
+def test_a_tied_tensor_is_held_by_any_of_its_names():
+    assert maskable_names(Tied(), ["head"]) == ["inner.weight", "inner.bias"]
+    assert maskable_names(Tied(), ["table"]) == ["head.bias", "inner.weight", "inner.bias"]
+
+
+def test_a_frozen_part_is_no_suggestion_of_itself():
+    with pytest.raises(ValueError, match=r"got 'frozen'$"):
+        maskable_names(Tied(), ["frozen"])
 
 
 def test_the_scaler_scales_a_held_layer_whose_outputs_are_cut():
@@ -88,6 +109,7 @@ def test_a_flower_app_can_hold_parts_too():
     config = {"method.name": "fedfibos", "federation.rounds": 1, "federation.cohort": 1, "local.lr": 0.1}
     task = task_of(mlp(), config, held=["classifier"])
     assert task.model.layout == layout_of(mlp(), maskable_names(mlp(), ["classifier"]))
+    assert 'held = [\n    "classifier",\n]' in task.settings
 
 
 class Heads(nn.Module):
@@ -110,3 +132,22 @@ def test_both_engines_ask_the_module_which_channels_belong_together():
     for model in (model_of(Heads(), example=example), task_of(Heads(), config, example=example).model):
         assert model.units == {"project": 4}
         assert model.axes.sizes["project"] == 2
+
+
+class Numbered(nn.Module):
+    """An attribute that only happens to be called as what a module says of its channels."""
+
+    units, channel_axes = 4, None
+
+    def __init__(self):
+        super().__init__()
+        self.classifier = nn.Linear(6, 3)
+
+    def forward(self, x):
+        return self.classifier(x)
+
+
+def test_an_attribute_called_units_is_no_method():
+    model = model_of(Numbered(), example=torch.zeros(2, 6))
+    assert model.units == {}
+    assert model.table is None

@@ -5,6 +5,7 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 
@@ -229,6 +230,19 @@ def test_a_really_full_device(tmp_path, experiment):
     (directory.path / "rounds.jsonl").symlink_to("/dev/full")
     with pytest.raises(RecordError, match=r"rounds\.jsonl cannot be written: No space left on device"):
         directory.append_round(line(1))
+
+
+def test_a_run_from_before_a_setting_existed_goes_on(tmp_path, experiment):
+    """What its file does not have was what it is by default; another value is another experiment."""
+    out = tmp_path / "run"
+    RunDirectory.open(out, experiment, resume=False)
+    text = (out / "config.toml").read_text()
+    assert "held = []\n" in text
+    (out / "config.toml").write_text(text.replace("held = []\n", ""))
+    RunDirectory.open(out, experiment, resume=True)
+    other = replace(experiment, model=replace(experiment.model, held=("classifier",)))
+    with pytest.raises(RecordError, match=r"model.held is \[\] there, got \['classifier'\]"):
+        RunDirectory.open(out, other, resume=True)
 
 
 def test_a_resumption_elsewhere_is_added_to_the_environment(tmp_path, experiment):

@@ -16,12 +16,13 @@ from fedfibos.experiment import Experiment, to_toml
 from fedfibos.methods import METHODS
 from fedfibos.record import RecordError
 from fedfibos.report import build_report, figures, html, write_report
-from fedfibos.report.groups import sort_records
+from fedfibos.report.groups import method_label, sort_records
 from fedfibos.report.paper import comparisons, reported
 from fedfibos.report.records import find_runs, read_record
 from fedfibos.report.table import Cell, Table, latex, markdown, row
 from fedfibos.report.tables import bytes_to_accuracy
 from fedfibos.sections import Data, Evaluation, Federation, MethodChoice, ModelChoice
+from fedfibos.spread import Spread
 from fedfibos.summary import summarise
 from fedfibos.training import LocalTraining
 
@@ -355,6 +356,24 @@ def test_figures_with_many_versions_keep_their_axes_and_tell_all_lines_apart(tmp
     assert len(set(figures._looks(problem.groups))) == len(problem.groups) == 12
     assert len(set(figures._colours(12))) == 12
     assert len(list(report.figures())) == 4 + 12
+
+
+def test_a_single_seed_has_no_bar_and_a_single_point_can_be_seen():
+    canvas = figures.Canvas()
+    axes = canvas.add_subplot()
+    figures._draw(axes, [(30.0, Spread(0.5, None, 1))], "one seed, one point", "#000000", "-", bar=1)
+    assert [line.get_marker() for line in axes.lines] == ["o"]
+    assert axes.containers == []
+    figures._draw(axes, [(15.0, Spread(0.4, 0.1, 2)), (30.0, Spread(0.5, 0.1, 2))], "two", "#000000", "-", bar=1)
+    assert len(axes.containers) == 1
+
+
+def test_a_setting_that_a_method_chose_itself_is_not_in_its_label():
+    method = MethodChoice("fedfibos", None, {"sharing": "client"})
+    assert method.settings["fisher"] == "dense"
+    assert method_label(replace(EXPERIMENT, method=method)) == "FedFIbOS, sharing = client"
+    shared = MethodChoice("fedfibos", None, {"prior": "magnitude"})
+    assert method_label(replace(EXPERIMENT, method=shared)) == "FedFIbOS, prior = magnitude"
 
 
 def test_another_problem_than_the_paper_s_is_not_set_beside_it(tmp_path):

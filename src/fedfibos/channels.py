@@ -27,9 +27,9 @@ class NamesUnits(Protocol):
 
 def named_axes(module: nn.Module) -> Axes | None:
     """The axes that a module names itself; None where they are to be derived."""
-    return module.channel_axes() if isinstance(module, NamesAxes) else None
+    return module.channel_axes() if isinstance(module, NamesAxes) and callable(module.channel_axes) else None
 
 
 def named_units(module: nn.Module) -> dict[str, int]:
     """Layer -> channels that belong together, where only the model knows it."""
-    return module.units() if isinstance(module, NamesUnits) else {}
+    return module.units() if isinstance(module, NamesUnits) and callable(module.units) else {}

@@ -8,7 +8,6 @@ from typing import Any
 from fedfibos.data.partition import Partition
 from fedfibos.dotted import flat
 from fedfibos.experiment import Experiment
-from fedfibos.sections import MethodChoice
 from fedfibos.training import LocalTraining
 from fedfibos.validation import listed, shown
 
@@ -56,13 +55,5 @@ def _chosen(experiment: Experiment) -> dict[str, Any]:
 
 
 def _defaults(experiment: Experiment) -> dict[str, Any]:
-    """What every setting would be if it alone were left out: a method may choose one by the others."""
-    choice = experiment.method
-    method = {
-        key: MethodChoice(choice.name, choice.preset, {k: v for k, v in choice.settings.items() if k != key}).settings[
-            key
-        ]
-        for key in choice.settings
-    }
-    sections = {"local": dataclasses.asdict(LocalTraining()), "method": method}
+    sections = {"local": dataclasses.asdict(LocalTraining()), "method": experiment.method.left_out()}
     return flat({"data": {"partition": dataclasses.asdict(Partition())}, **sections})

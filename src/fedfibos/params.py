@@ -20,7 +20,7 @@ class Layout:
     """Where each named tensor lies in the flat vector.
 
     The maskable tensors come first, so the d coordinates that selection ranks are the contiguous
-    range ``[0, d)``; the rest (normalisation parameters) is held by every client.
+    range ``[0, d)``; the rest (normalisation parameters, and parts that are to be held) is held by every client.
 
     Attributes:
         names: Parameter names, in the order of the flat vector.
@@ -54,6 +54,12 @@ class Layout:
     def num_maskable(self) -> int:
         """d of the paper: the number of scalars that selection ranks."""
         return self.offsets[self.num_maskable_tensors]
+
+    @property
+    def digest(self) -> bytes:
+        """Eight bytes that differ where a flat vector means something else."""
+        words = repr((self.names, self.shapes, self.num_maskable_tensors)).encode()
+        return hashlib.blake2b(words, digest_size=8).digest()
 
     def views(self, flat: Tensor) -> list[Tensor]:
         """The named tensors as views of ``flat`` (shape ``(size,)``), in order."""
@@ -123,24 +129,30 @@ def maskable_names(module: nn.Module, held: Sequence[str] = ()) -> list[str]:
 
     Args:
         module: Any ``nn.Module``.
-        held: Modules or parameters that every client holds whole, as normalisation layers are.
+        held: Modules or parameters that every client holds whole, as normalisation layers are; any name of a tensor
+            that has several will do.
 
     Raises:
         ValueError: Nothing trainable has that name, or nothing is left.
     """
-    trainable = [name for name, p in module.named_parameters() if p.requires_grad]
-    for name in held:
-        if not any(_within(parameter, name) for parameter in trainable):
-            near = did_you_mean(name, [*(n for n, _ in module.named_modules() if n), *trainable])
-            raise ValueError(f"held must name a trainable module or parameter of the model, got {name!r}{near}")
+    aliases: dict[int, list[str]] = {}  # tensor -> its names; the first is the one that it goes by
+    for name, p in module.named_parameters(remove_duplicate=False):
+        if p.requires_grad:
+            aliases.setdefault(id(p), []).append(name)
+    names = [name for own in aliases.values() for name in own]
+    for part in held:
+        if not any(_within(name, part) for name in names):
+            known = {".".join(name.split(".")[:depth]) for name in names for depth in range(1, name.count(".") + 2)}
+            near = did_you_mean(part, sorted(known))
+            raise ValueError(f"model.held must name trainable parts of the model, got {part!r}{near}")
     left = [
-        parameter
-        for parameter in trainable
-        if not is_normalisation(module.get_submodule(parameter.rpartition(".")[0]))
-        and not any(_within(parameter, name) for name in held)
+        own[0]
+        for own in aliases.values()
+        if not is_normalisation(module.get_submodule(own[0].rpartition(".")[0]))
+        and not any(_within(name, part) for name in own for part in held)
     ]
     if held and not left:
-        raise ValueError(f"held must leave parameters for the capacities to choose from, got {list(held)}")
+        raise ValueError(f"model.held must leave parameters for the capacities to choose from, got {list(held)}")
     return left
 
 

@@ -29,7 +29,7 @@ except ImportError:  # not a POSIX system: nothing keeps two processes from one 
 
 from fedfibos.dotted import flat
 from fedfibos.environment import describe
-from fedfibos.experiment import Experiment, to_toml
+from fedfibos.experiment import Experiment, load_experiment, to_toml
 from fedfibos.files import write_whole
 from fedfibos.own import is_own, source_sha256
 from fedfibos.validation import shown
@@ -201,12 +201,15 @@ class RunDirectory:
         return there | {"federation.rounds": rounds} == flat(tomllib.loads(to_toml(experiment)))
 
     def _config(self) -> dict[str, Any]:
-        """The settings that are here: dotted key -> value."""
+        """The settings that are here: dotted key -> value. Of a simulator's run, settings newer than it included."""
         path = self.path / CONFIG
         try:
-            return flat(tomllib.loads(path.read_text(encoding="utf-8")))
+            there = tomllib.loads(path.read_text(encoding="utf-8"))
         except ValueError as error:
             raise RecordError(f"{path}: is not valid TOML: {error}") from None
+        with suppress(ValueError):  # damaged, or a Flower app's: compared as it is
+            there = tomllib.loads(to_toml(load_experiment(self.path)))
+        return flat(there)
 
     def _check_same(self, config: str) -> None:
         there, here = self._config(), flat(tomllib.loads(config))

@@ -139,6 +139,13 @@ class MethodChoice:
         built = checked(method, {**preset, **self.settings}, "method")
         object.__setattr__(self, "settings", dataclasses.asdict(built))
 
+    def left_out(self) -> dict[str, Any]:
+        """What every setting would be if it alone were left out: a method may choose one by the others."""
+        return {key: self._without(key).settings[key] for key in self.settings}
+
+    def _without(self, key: str) -> MethodChoice:
+        return MethodChoice(self.name, self.preset, {k: v for k, v in self.settings.items() if k != key})
+
 
 def _capacity_table(value: object) -> object:
     """A capacity table from what TOML gives: the paper's name of one, or a table with text keys.

@@ -256,7 +256,7 @@ def token_of(payload: bytes) -> bytes:
 
 
 def _header(kind: _Kind, client: int, t: int, layout: Layout) -> bytes:
-    return _HEADER.pack(MAGIC, VERSION, kind, _layout_digest(layout), client, t)
+    return _HEADER.pack(MAGIC, VERSION, kind, layout.digest, client, t)
 
 
 def _sealed(parts: list[bytes]) -> bytes:
@@ -281,7 +281,7 @@ def _opened(
         raise WireError("the payload is damaged: its checksum is another")
     if got_kind != kind:
         raise WireError(f"the payload must be of kind {kind} ({kind.name.lower()}), got {got_kind}")
-    if digest != _layout_digest(layout):
+    if digest != layout.digest:
         raise WireError("server and client have different models: names or shapes of their parameters differ")
     if client is not None and got_client != client:
         raise WireError(f"the payload must be of client {client}, got client {got_client}")
@@ -290,11 +290,6 @@ def _opened(
     reader = Reader(body)
     reader.take(_HEADER.size)
     return reader, got_client, got_t
-
-
-def _layout_digest(layout: Layout) -> bytes:
-    words = repr((layout.names, layout.shapes, layout.num_maskable_tensors)).encode()
-    return hashlib.blake2b(words, digest_size=8).digest()
 
 
 def _maskable_bits(held: Tensor, layout: Layout) -> np.ndarray[Any, np.dtype[np.bool_]]:

@@ -92,6 +92,11 @@ def test_another_models_checkpoint_is_no_damage_to_pass_over(tmp_path):
     CheckpointStore(tmp_path).save(at(1))
     with pytest.raises(OtherModelError, match="round-000001 is of a model of 8 parameters, got one of 10"):
         CheckpointStore(tmp_path).load_latest(layout_of(nn.Linear(4, 2)), fail)
+    held = layout_of(nn.Linear(3, 2), ["bias"])  # the same parameters in another order
+    with pytest.raises(
+        OtherModelError, match="round-000001 is of a model with other tensors, or with other parts held"
+    ):
+        CheckpointStore(tmp_path).load_latest(held, fail)
 
 
 def test_a_half_written_checkpoint_is_not_a_checkpoint(tmp_path):

@@ -52,14 +52,14 @@ def made_once(key: str, make: Callable[[], Tensors], doing: str) -> Tensors:
     try:
         return load_file(kept)
     except (OSError, SafetensorError):
-        LOG.info("%s, once (kept in %s)", doing, kept.parent)
+        LOG.info("%s", doing)
         tensors = make()
-    _keep(tensors, kept)
+    LOG.info("kept for next time in %s" if _keep(tensors, kept) else "cannot be kept for next time in %s", kept.parent)
     return tensors
 
 
-def _keep(tensors: Tensors, kept: Path) -> None:
-    """Write under a temporary name, then rename: another process sees all of it or nothing."""
+def _keep(tensors: Tensors, kept: Path) -> bool:
+    """Write under a temporary name, then rename: another process sees all or nothing. Whether it worked."""
     try:
         kept.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=kept.parent) as folder:
@@ -69,4 +69,5 @@ def _keep(tensors: Tensors, kept: Path) -> None:
                 os.fsync(stream.fileno())
             written.replace(kept)
     except (OSError, SafetensorError):
-        return
+        return False
+    return True

@@ -122,6 +122,7 @@ def task_of(module: nn.Module, config: Settings, *, example: Inputs | None = Non
         "method": {"name": choice.name, **choice.settings},
         "local": {k: v for k, v in dataclasses.asdict(local).items() if v is not None},
         "federation": dataclasses.asdict(federation),
+        **({"held": list(held)} if held else {}),
         **({"app": own} if own else {}),
     }
     method = cast(Method, METHODS[choice.name](**choice.settings))

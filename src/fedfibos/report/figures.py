@@ -170,7 +170,7 @@ def _colours(count: int) -> Sequence[str]:
 
 
 def _long(problem: Problem) -> bool:
-    return any(len(group.label) > 28 for group in problem.groups)
+    return any(len(f"{group.label} (n = {len(group.records)})") > 32 for group in problem.groups)
 
 
 def _looks(groups: Sequence[Group]) -> list[tuple[str, Dash]]:
@@ -223,10 +223,12 @@ def _draw(axes: Axes, line: Line, label: str, colour: str, dash: Dash, scale: fl
     x = [place for place, _ in line]
     mean = [scale * value.mean for _, value in line]
     sd = [scale * (value.sd or 0.0) for _, value in line]
-    axes.plot(x, mean, color=colour, linestyle=dash, linewidth=1.6, label="\n".join(_wrapped(label)))
+    marker = "o" if len(line) == 1 else ""  # a line of one point cannot be seen
+    axes.plot(x, mean, color=colour, linestyle=dash, linewidth=1.6, marker=marker, label="\n".join(_wrapped(label)))
     if bar:
-        behind = x[-1] + 0.015 * bar * (x[-1] - x[0])
-        axes.errorbar([behind], mean[-1:], yerr=sd[-1:], color=colour, linewidth=1.2, capsize=1.5)
+        behind = x[-1] + 0.015 * bar * ((x[-1] - x[0]) or x[-1])
+        if line[-1][1].sd is not None:
+            axes.errorbar([behind], mean[-1:], yerr=sd[-1:], color=colour, linewidth=1.2, capsize=1.5)
         return
     low, high = ([m + sign * s for m, s in zip(mean, sd, strict=True)] for sign in (-1, 1))
     axes.fill_between(x, low, high, color=colour, alpha=0.15, linewidth=0)

@@ -18,7 +18,7 @@ from fedfibos.data.partition import Partition
 from fedfibos.dotted import flat
 from fedfibos.experiment import Experiment, to_toml
 from fedfibos.idle import without_idle
-from fedfibos.methods import METHODS, PRESETS
+from fedfibos.methods import METHODS
 from fedfibos.record import RecordError
 from fedfibos.report.records import Record
 from fedfibos.sections import Evaluation, MethodChoice, Run
@@ -194,8 +194,10 @@ def scale_label(experiment: Experiment) -> str:
     norm = "" if model.norm in (None, "none") else f" ({model.norm} norm)"
     name = model.name if "checkpoint" not in model.options else PurePath(model.options["checkpoint"]).name
     measured = ", measured on validation examples" if experiment.evaluation.validation else ""
+    held = f", {' and '.join(model.held)} held whole" if model.held else ""
     return (
-        f"{name}{norm}, {federation.clients} clients, {federation.cohort} a round, {federation.rounds} rounds{measured}"
+        f"{name}{norm}{held}, {federation.clients} clients, {federation.cohort} a round, "
+        f"{federation.rounds} rounds{measured}"
     )
 
 
@@ -203,8 +205,7 @@ def method_label(experiment: Experiment) -> str:
     """The method, its preset, and the settings that differ from the preset's."""
     method = experiment.method
     cls = METHODS[method.name]
-    preset = PRESETS[method.name][method.preset] if method.preset is not None else {}
-    default = MethodChoice(method.name, method.preset, dict(preset)).settings
+    default = method.left_out()
     changed = [f"{k} = {shown(v).strip(chr(39))}" for k, v in method.settings.items() if v != default[k]]
     name = METHOD_NAMES.get(method.name, cls.__name__)
     return ", ".join([name if method.preset is None else f"{name} “{method.preset}”", *changed])

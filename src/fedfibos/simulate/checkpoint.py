@@ -84,7 +84,8 @@ class CheckpointStore:
                 file, digest = self._save_row(client, checkpoint)
                 rows[str(client)] = file
                 files[self._row_path(file)] = digest
-            meta: dict[str, Any] = {"round": checkpoint.round, "size": checkpoint.params.layout.size}
+            layout = checkpoint.params.layout
+            meta: dict[str, Any] = {"round": checkpoint.round, "size": layout.size, "layout": layout.digest.hex()}
             meta |= {"files": files, "rows": rows}
             if isinstance(checkpoint.state.rows, FileRows):
                 meta["row_writes"] = checkpoint.state.rows.writes
@@ -103,7 +104,7 @@ class CheckpointStore:
         """The newest sound checkpoint; damaged ones are reported through ``warn`` and passed over.
 
         Raises:
-            OtherModelError: It is of a model with another number of parameters.
+            OtherModelError: It is of another model, or of the same with other parts held.
         """
         for path in reversed(self._finished()):
             try:
@@ -120,6 +121,8 @@ class CheckpointStore:
                     raise DamagedCheckpointError(f"{file} does not have the recorded SHA-256")
             if meta["size"] != layout.size:
                 raise OtherModelError(f"{path} is of a model of {meta['size']} parameters, got one of {layout.size}")
+            if meta.get("layout", layout.digest.hex()) != layout.digest.hex():  # older checkpoints have none
+                raise OtherModelError(f"{path} is of a model with other tensors, or with other parts held")
             flat = load_file(path / "params.safetensors")["flat"]
             state = State(load_file(path / "state.safetensors"))
             rows = self._load_rows(path, meta)
