@@ -66,7 +66,7 @@ def letter(study: Study, cell: Cell) -> str:
 def _compared(study: Study, cell: Cell, one: str, other: str, places: dict[str, Sequence[str]]) -> str:
     found = {place: study.difference(cell, one, other, *keys) for place, keys in places.items()}
     said = [f"{verdict(gap)} {place}" for place, gap in found.items() if gap is not None]
-    return f"{TITLES[one]} is " + ", ".join(said)
+    return f"{TITLES[one]} is " + ", ".join(said) if said else "not both were run"
 
 
 def ag_news(study: Study) -> list[str]:

@@ -25,4 +25,6 @@ def in_the_paper(study: Study, cell: Cell) -> Mapping[str, float]:
 def paper_says(study: Study, cell: Cell) -> str:
     """The same as a sentence."""
     printed = in_the_paper(study, cell)
+    if not printed:
+        return "The paper has no such cell."
     return f"The paper's global accuracies here: FedFIbOS {printed['fedfibos']:.1f}, FIARSE {printed['fiarse']:.1f}."

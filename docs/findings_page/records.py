@@ -64,10 +64,10 @@ class Study:
         """``one`` minus ``other``, seed by seed: both have the same partition, fleet and cohorts."""
         return spread(self._gaps(cell, one, other, *keys))
 
-    def pooled(self, one: str, other: str, *keys: str) -> Spread | None:
-        """The same over all pairs of all cells that have at least two of them."""
+    def pooled(self, one: str, other: str, *keys: str, least: int = 2) -> Spread | None:
+        """The same over all pairs of all cells that have at least so many of them."""
         gaps = [self._gaps(cell, one, other, *keys) for cell in self.cells]
-        return spread(gap for of_cell in gaps if len(of_cell) > 1 for gap in of_cell)
+        return spread(gap for of_cell in gaps if len(of_cell) >= least for gap in of_cell)
 
     def _gaps(self, cell: Cell, one: str, other: str, *keys: str) -> list[float]:
         a, b = self.numbers(cell, one, *keys), self.numbers(cell, other, *keys)

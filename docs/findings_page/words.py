@@ -23,6 +23,8 @@ def points(value: Spread | None) -> str:
 
 def verdict(difference: Spread) -> str:
     """``2.1 ± 0.3 points ahead``, or that the seeds do not tell."""
+    if difference.sd is None:
+        return f"{100 * abs(difference.mean):.1f} points {'ahead' if difference.mean > 0 else 'behind'} (one seed)"
     for sign, word in ((1, "ahead"), (-1, "behind")):
         if clear(difference, sign):
             size = replace(difference, mean=abs(difference.mean))
