@@ -23,13 +23,12 @@ from findings_page.words import claim, percent, points, verdict
 def opening(study: Study) -> list[str]:
     """What was run, and with which learning rates."""
     first = next(iter(study.cells[MAIN].values()))[0]
-    commits = sorted(
-        {str(r.environment["commit"])[:7] for ms in study.cells.values() for rs in ms.values() for r in rs}
-    )
+    runs = [record for methods in study.cells.values() for group in methods.values() for record in group]
+    commits = sorted({str(record.environment["commit"])[:7] for record in runs})
     made, local, federation = first.environment, first.experiment.local, first.experiment.federation
     return [
         "## The study",
-        f"CIFAR-10, {len(records)} runs beside the ceilings: {federation.clients} clients, {federation.cohort} a round, "
+        f"CIFAR-10, {len(runs)} runs beside the ceilings: {federation.clients} clients, {federation.cohort} a round, "
         f"{federation.rounds} rounds of {local.steps} steps of {local.batch_size} images, SGD with momentum "
         f"{local.momentum:g}, cosine schedule, {local.precision}; the LeNet of McMahan et al. at half the width "
         "(277,610 parameters; no normalisation, so the sliced methods run without the scaler). Capacities 1, 1/2, 1/4, "
