@@ -184,8 +184,8 @@ def conclusions(study: Study) -> list[str]:
     assert without[1] is not None
     sentences.append(
         f"**Without the magnitude prior** (line 2; {without[0].n} pairs of runs, all cells) the shared score is "
-        f"{verdict(without[0])} in the full model and {verdict(without[1])} over the submodels: on these images it is "
-        "no matter where the average begins. On text it decides everything (below)."
+        f"{verdict(without[0])} in the full model and {verdict(without[1])} over the submodels: on these images "
+        "nothing is seen of where the average begins. On text it decides everything (below)."
     )
     sentences.append(
         "**Which default?** One shared score, without the magnitude prior: it serves all capacities with one global "

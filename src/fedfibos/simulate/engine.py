@@ -260,7 +260,7 @@ class _Run:
                 more = f" and {len(dead) - 1} more" if len(dead) > 1 else ""
                 self.on_warning(
                     f"capacity {capacity:g}: the submodel holds nothing of layer {dead[0]!r}{more}; a dead layer "
-                    'passes no gradient (scope = "layer" gives every tensor a share)'
+                    'passes no gradient (method.scope = "layer" gives every tensor a share, model.held keeps one whole)'
                 )
         if isinstance(world.method, Cautious):
             for line in world.method.cautions(world.model, sorted(first)):
