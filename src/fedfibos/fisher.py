@@ -75,9 +75,9 @@ def _unsqueeze(inputs: Inputs) -> Inputs:
 class Ema:
     """f̄ ← α f̄ + (1 − α) f̂ on the observed coordinates (equation 11), stored as one vector.
 
-    With a warm start the vector is f̄ alone, shape ``(d,)``, and f̄⁰ = |x̃₀|. Without one, f̄⁰ = 0 and the vector
-    carries the evidence 1 − α^r behind it, r being the number of observations: one number, or one per coordinate
-    where coordinates are observed apart. f̄ over its evidence is the bias-corrected average, as in Adam.
+    With a warm start the vector is f̄ alone, shape ``(d,)``, and f̄⁰ = |x̃₀|. Without one, it is the bias-corrected
+    average, as in Adam, followed by the evidence behind it, e = 1 − α^r after r observations: one number, or one per
+    coordinate where coordinates are observed apart. Then f̄ moves towards f̂ by (1 − α) / e, all the way at first.
 
     Attributes:
         rate: α in [0, 1).
@@ -102,21 +102,22 @@ class Ema:
             estimate: f̂, shape ``(d,)``.
             observed: bool, shape ``(d,)``; None: everywhere.
         """
-        target = estimate
-        if not self.warm:
-            ones = torch.ones(vector.numel() - estimate.numel(), device=vector.device)
-            target = torch.cat([estimate, ones])
-            if observed is not None:
-                seen = observed if self.per_coordinate else observed.any().unsqueeze(0)
-                observed = torch.cat([observed, seen])
-        moved = vector * self.rate + target * (1.0 - self.rate)
-        return moved if observed is None else torch.where(observed, moved, vector)
+        if self.warm:
+            moved = vector * self.rate + estimate * (1.0 - self.rate)
+            return moved if observed is None else torch.where(observed, moved, vector)
+        d = estimate.numel()
+        moved = torch.empty_like(vector)
+        score, evidence = moved[:d], torch.mul(vector[d:], self.rate, out=moved[d:]).add_(1.0 - self.rate)
+        weight = (1.0 - self.rate) / evidence
+        if observed is not None:
+            seen = observed if self.per_coordinate else observed.any().unsqueeze(0)
+            torch.where(seen, evidence, vector[d:], out=evidence)
+            weight = torch.where(observed, weight, 0.0)
+        torch.lerp(vector[:d], estimate, weight.expand(d), out=score)
+        return moved
 
     def importance(self, vector: Tensor, d: int) -> tuple[Tensor, Tensor | None]:
         """``(f̄ bias-corrected, observed)``: shapes ``(d,)`` and bool ``(d,)`` or None where all are."""
-        if self.warm:
-            return vector, None
-        evidence = vector[d:]
-        observed = (evidence > 0).expand(d)
-        score = torch.where(observed, vector[:d] / evidence, 0.0)
-        return score, (None if bool(observed.all()) else observed)
+        if self.warm or bool(vector[d:].amin() > 0):
+            return vector[:d], None
+        return vector[:d], (vector[d:] > 0).expand(d)

@@ -150,10 +150,10 @@ def test_a_shared_score_starts_without_magnitudes_by_default(sharing, prior):
 
 
 def test_without_a_warm_start_the_average_is_bias_corrected():
-    """Held, shared, α = 1/2: f̄ = f̂/2 with evidence 1/2, so the importance is f̂; coordinates 2 and 5 have none."""
+    """Held, shared, α = 1/2: after one estimate the average is f̂, with evidence 1/2; coordinates 2 and 5 have none."""
     method = FedFIbOS(prior="none", ema_rate=0.5)
     state, params, model = one_round(method)
-    assert state.tensors["score"].tolist() == [5 / 4, 2, 0] * 2 + [1 / 2, 1 / 2, 0] * 2
+    assert state.tensors["score"].tolist() == [5 / 2, 4, 0] * 2 + [1 / 2, 1 / 2, 0] * 2
     assert method.importance(state, params, clients()[0]).tolist() == [5 / 2, 4, 0] * 2
     wide = method.extract(model, state, params, clients()[0])
     assert torch.nonzero(wide.held).flatten().tolist() == [0, 1, 3, 4]

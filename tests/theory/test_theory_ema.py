@@ -56,6 +56,32 @@ def test_ema_without_a_warm_start_has_no_bias_at_all(alpha: float, r: int, per_c
     assert unseen is None
 
 
+@fixed
+@given(rates, st.integers(1, 20), st.integers(0, 2**31))
+def test_without_a_warm_start_the_average_is_that_of_what_was_seen(
+    alpha: float, r: int, seed: int
+) -> None:
+    """Per coordinate: Σ α^(age) f̂ / Σ α^(age) over its own observations; evidence 1 − α^(their number)."""
+    generator = torch.Generator().manual_seed(seed)
+    ema = Ema(alpha, warm=False, per_coordinate=True)
+    vector = ema.start(torch.rand(6, generator=generator))
+    seen: list[list[float]] = [[] for _ in range(6)]
+    for _ in range(r):
+        estimate, observed = torch.rand(6, generator=generator), torch.rand(6, generator=generator) < 0.6
+        vector = ema.step(vector, estimate, observed)
+        for i in range(6):
+            if observed[i]:
+                seen[i].append(float(estimate[i]))
+    score, known = ema.importance(vector, 6)
+    for i, values in enumerate(seen):
+        weights = [alpha**age for age in reversed(range(len(values)))]
+        wanted = sum(w * v for w, v in zip(weights, values, strict=True)) / sum(weights) if values else 0.0
+        assert float(score[i]) == pytest.approx(wanted, rel=1e-4, abs=1e-7)
+        assert float(vector[6 + i]) == pytest.approx(1 - alpha ** len(values), abs=1e-6)
+    assert (known is None) == all(seen)
+    assert known is None or known.tolist() == [bool(values) for values in seen]
+
+
 def test_the_papers_numbers() -> None:
     """α = .9: a prior of 1e-2 falls below 1e-6 at r = 88, α = .8: at r = 42 participations."""
     for alpha, first in ((0.9, 88), (0.8, 42)):
