@@ -133,8 +133,8 @@ def ssp(study: Study) -> str:
     """f̄²x̃² instead of f̄."""
     tiny, full = (over(study, "ssp", "fedfibos", keys) for keys in (SMALLEST, FULL))
     return (
-        f"**`ssp`** with the same shared score is {verdict(tiny)} with the smallest capacity and {verdict(full)} in the "
-        "full model, against the Fisher ranking."
+        f"**`ssp`** with the same shared score is {verdict(tiny)} with the smallest capacity and {verdict(full)} in "
+        "the full model, against the Fisher ranking."
     )
 
 
