@@ -11,8 +11,6 @@ import tomli_w
 from pydantic.dataclasses import dataclass
 
 from fedfibos.capacities import Capacities
-from fedfibos.keys import check_keys
-from fedfibos.layers import Layer, as_layers, merge, read_layers, source_of
 from fedfibos.method import Method
 from fedfibos.methods import METHODS
 from fedfibos.sections import (
@@ -26,6 +24,8 @@ from fedfibos.sections import (
     Run,
     Seed,
 )
+from fedfibos.setting_keys import check_keys
+from fedfibos.setting_layers import Layer, as_layers, merge, read_layers, source_of
 from fedfibos.training import LocalTraining
 from fedfibos.validation import ExperimentError, checked
 

@@ -28,7 +28,7 @@ from typing import Any
 
 from fedfibos.dotted import flat
 from fedfibos.experiment import Experiment, load_experiment
-from fedfibos.layers import Layer, read_toml
+from fedfibos.setting_layers import Layer, read_toml
 from fedfibos.validation import ExperimentError, check_name, shown
 
 KEYS = ("base", "study", "seeds", "all", "grid")

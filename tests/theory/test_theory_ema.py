@@ -58,9 +58,7 @@ def test_ema_without_a_warm_start_has_no_bias_at_all(alpha: float, r: int, per_c
 
 @fixed
 @given(rates, st.integers(1, 20), st.integers(0, 2**31))
-def test_without_a_warm_start_the_average_is_that_of_what_was_seen(
-    alpha: float, r: int, seed: int
-) -> None:
+def test_without_a_warm_start_the_average_is_that_of_what_was_seen(alpha: float, r: int, seed: int) -> None:
     """Per coordinate: Σ α^(age) f̂ / Σ α^(age) over its own observations; evidence 1 − α^(their number)."""
     generator = torch.Generator().manual_seed(seed)
     ema = Ema(alpha, warm=False, per_coordinate=True)
