@@ -97,6 +97,8 @@ def fisher_on_text(study: Study, cell: Cell) -> str:
         "FIARSE with a budget per layer": "fiarse-layer",
         "FIARSE with the head held and its authors' groups": "fiarse-head",
         "FedFIbOS with the magnitude prior": "fedfibos",
+        "Algorithm 1 to the letter, which begins with it too": "algorithm1",
+        "HeteroFL": "heterofl",
     }
     gaps = {
         said: [study.difference(cell, "fedfibos-none", name, *keys) for keys in (FULL, SUBMODELS)]
