@@ -50,9 +50,9 @@ def opening(images: Study, text: Study) -> list[str]:
             abs(image[0].mean) < 0.03 > abs(image[1].mean) and told["fedfibos-none"].mean > best,
             "**In short.** On images, no: over all splits and capacity mixes of CIFAR-10 a shared Fisher score is "
             f"{verdict(image[0])} of FIARSE in the full model and {verdict(image[1])} over the submodels; per-client "
-            "scores, the paper's algorithm to the letter, buy knowledge of a client's classes, which is free. On text it "
-            f"is ahead: {percent(told['fedfibos-none'])} over the submodels on AG News against {percent(told['fiarse'])} of "
-            f"FIARSE and {100 * best:.1f} of its best variant, if the score does not begin with magnitudes; by "
+            "scores, the paper's algorithm to the letter, buy knowledge of a client's classes, which is free. On "
+            f"text it is ahead: {percent(told['fedfibos-none'])} over the submodels on AG News against "
+            f"{percent(told['fiarse'])} of FIARSE and {100 * best:.1f} of its best variant, if the score does not begin with magnitudes; by "
             "default it no longer does.",
         ),
     ]
