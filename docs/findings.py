@@ -52,8 +52,8 @@ def opening(images: Study, text: Study) -> list[str]:
             f"{verdict(image[0])} of FIARSE in the full model and {verdict(image[1])} over the submodels; per-client "
             "scores, the paper's algorithm to the letter, buy knowledge of a client's classes, which is free. On "
             f"text it is ahead: {percent(told['fedfibos-none'])} over the submodels on AG News against "
-            f"{percent(told['fiarse'])} of FIARSE and {100 * best:.1f} of its best variant, if the score does not begin with magnitudes; by "
-            "default it no longer does.",
+            f"{percent(told['fiarse'])} of FIARSE and {100 * best:.1f} of its best variant, if the "
+            "score does not begin with magnitudes; by default it no longer does.",
         ),
     ]
 

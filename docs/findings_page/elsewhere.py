@@ -108,8 +108,8 @@ def fisher_on_text(study: Study, cell: Cell) -> str:
     known = {said: (full, sub) for said, (full, sub) in gaps.items() if full is not None and sub is not None}
     return claim(
         all(full.mean > 0 and sub.mean > 0.04 for full, sub in known.values()),
-        "**On text Fisher is ahead of magnitude.** A shared score without the prior has the highest mean of all, in the "
-        "full model and over the submodels; what so few seeds tell, against "
+        "**On text Fisher is ahead of magnitude.** A shared score without the prior has the highest mean of all, in "
+        "the full model and over the submodels; what so few seeds tell, against "
         + "; ".join(f"{said}: {verdict(full)} and {verdict(sub)}" for said, (full, sub) in known.items())
         + ".",
     )
