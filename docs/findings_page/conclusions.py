@@ -7,11 +7,10 @@ from typing import Any
 
 from fedfibos.spread import Spread, spread
 from findings_page.paper import in_the_paper
-from findings_page.records import ACCURACIES, MAIN, Study, clear, last_evaluation
+from findings_page.records import ADJUSTED, FULL, LOCAL, MAIN, SMALLEST, SUBMODELS, Study, clear, last_evaluation
 from findings_page.tables import TITLES, table
 from findings_page.words import claim, percent, points, verdict
 
-FULL, SUBMODELS, SMALLEST, LOCAL, ADJUSTED = ACCURACIES.values()
 WAYS = ("held", "dense")
 """On which coordinates a true masking error is taken."""
 

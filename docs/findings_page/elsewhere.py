@@ -6,11 +6,10 @@ from collections.abc import Sequence
 
 from fedfibos.spread import spread
 from findings_page.paper import paper_says
-from findings_page.records import ACCURACIES, Cell, Study, last_evaluation
+from findings_page.records import ADJUSTED, FULL, LOCAL, SMALLEST, SUBMODELS, Cell, Study, last_evaluation
 from findings_page.tables import TITLES, accuracies, by_capacity, rates, table
 from findings_page.words import claim, verdict
 
-FULL, SUBMODELS, SMALLEST, LOCAL, ADJUSTED = ACCURACIES.values()
 POOLER = "network.bert.pooler.dense.weight"
 TENSORS = {
     "word embeddings": "network.bert.embeddings.word_embeddings.weight",

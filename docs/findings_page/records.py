@@ -22,6 +22,7 @@ ACCURACIES: Mapping[str, tuple[str, ...]] = {
     "local": ("local_accuracy", "mean", "last"),
     "local, adjusted": ("local_accuracy", "adjusted", "mean", "last"),
 }
+FULL, SUBMODELS, SMALLEST, LOCAL, ADJUSTED = ACCURACIES.values()
 CAPACITIES = ("1.0", "0.5", "0.25", "0.125", "0.0625")
 
 MAIN = ("high", "non-uniform")
