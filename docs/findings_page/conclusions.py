@@ -164,7 +164,7 @@ def ranking_alone(study: Study) -> str:
         f"{verdict(tiny)} with the smallest: more in the full model than "
         "against FIARSE, whose gradient factor is part of its strength. Magnitude is also the less stable: at "
         "FedFIbOS's learning rate one seed of two ended at chance, ",
-    ) + claim(study.tuning["fiarse"][".05"] is None, "and FIARSE diverged there.")
+    ) + claim(study.tuning["fiarse"][0.05] is None, "and FIARSE diverged there.")
 
 
 def mixed_masks(study: Study) -> str:

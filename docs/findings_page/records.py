@@ -40,7 +40,7 @@ class Study:
     splits: Mapping[str, str]
     cells: Mapping[Cell, Mapping[str, Sequence[Record]]]
     ceilings: Mapping[str, Sequence[Record]] = field(default_factory=dict)
-    tuning: Mapping[str, Mapping[str, Record | None]] = field(default_factory=dict)
+    tuning: Mapping[str, Mapping[float, Record | None]] = field(default_factory=dict)
     diagnoses: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     precisions: Mapping[str, Sequence[Record]] = field(default_factory=dict)
 
@@ -105,7 +105,8 @@ def load_cifar100(small: Path) -> Study:
 
 def load_ag_news(small: Path) -> Study:
     """AG News."""
-    return Study("AG News", {"dirichlet": "Dirichlet 1.0"}, _cells(small, "ag_news", "ag_news-readings"))
+    cells = _cells(small, "ag_news", "ag_news-readings")
+    return Study("AG News", {"dirichlet": "Dirichlet 1.0"}, cells, tuning=_tuning(small / "ag_news-tuning"))
 
 
 def _cells(small: Path, *studies: str) -> dict[Cell, dict[str, list[Record]]]:
@@ -117,14 +118,22 @@ def _cells(small: Path, *studies: str) -> dict[Cell, dict[str, list[Record]]]:
     return cells
 
 
-def _tuning(folder: Path) -> dict[str, dict[str, Record | None]]:
+def _tuning(folder: Path) -> dict[str, dict[float, Record | None]]:
     """Method -> learning rate -> its run; None where it diverged."""
-    tuning: dict[str, dict[str, Record | None]] = {}
+    tuning: dict[str, dict[float, Record | None]] = {}
     for config in sorted(folder.rglob("config.toml")):
-        method, rate = config.parts[-4:-2]
-        done = (config.parent / FINAL).exists()
-        tuning.setdefault(method, {})[f".{rate}"] = read_record(config.parent) if done else None
+        record = read_record(config.parent)
+        if record.final is None and not diverged(record.rounds):
+            raise SystemExit(f"docs/findings.py: {config.parent} is neither finished nor did it diverge")
+        found = record if record.final is not None else None
+        tuning.setdefault(config.parts[-4], {})[record.experiment.local.lr] = found
     return tuning
+
+
+def diverged(rounds: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether a run that ended early was leaving for infinity: its last loss is huge, or an update was not finite."""
+    last = rounds[-1]
+    return last["loss"] > 1000 * rounds[0]["loss"] or any("not finite" in reason for reason in last["rejected"].values())
 
 
 def _finished(folder: Path) -> list[Path]:
