@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from rich.console import Console
+from rich.filesize import decimal
 
 from fedfibos.cli import main
 from fedfibos.cli.methods import summary
@@ -215,14 +216,17 @@ def test_plain_progress_prints_a_line_an_evaluation(tiny):
 
 def test_a_terminal_gets_a_live_bar(tiny):
     file = io.StringIO()
-    progress = progress_on(Console(file=file, force_terminal=True, width=160))
+    progress = progress_on(Console(file=file, force_terminal=True, width=200))
     progress.start(load_experiment(tiny, ["federation.rounds=9"]))
-    progress.round(record(5))  # the first round after a resumption
+    progress.resume([record(number, evaluation=False) for number in range(1, 5)])
+    progress.round(record(5))
     progress.warn("a warning")
     progress.finish(None)
     shown = re.sub(r"\x1b\[[\d;?]*[a-zA-Z]", "", file.getvalue())
     assert "warning: a warning" in shown
+    assert "going on after round 4" in shown
     assert "5/9" in shown
+    assert "down 10.0 kB  up 5.0 kB  5 rejected" in shown
     assert "loss 1.500  global 50.0 % (submodels 25.0 %)" in shown
 
 
@@ -269,6 +273,18 @@ def test_what_a_resumption_finds_is_said_and_a_finished_run_stays_as_it_is(tmp_p
     assert main([*run, "--workers", "1", "--resume"]) == 0
     assert environment.read_text() == other
     assert "holds no run" not in capsys.readouterr().err
+
+
+def test_a_run_that_goes_on_counts_what_it_had_sent(tiny, tmp_path, capsys):
+    out = tmp_path / "run"
+    assert main(["run", tiny, "--out", str(out), "--workers", "1"]) == 0
+    capsys.readouterr()
+    assert main(["run", tiny, "federation.rounds=3", "--out", str(out), "--resume", "--workers", "1"]) == 0
+    shown = capsys.readouterr().out
+    assert "going on after round 2\n" in shown
+    sent = json.loads((out / "final.json").read_text())["bytes"]
+    last = next(line for line in shown.splitlines() if line.startswith("round 3/3"))
+    assert f"down {decimal(sent['down'])}  up {decimal(sent['up'])}" in last
 
 
 def test_a_flower_run_directory_is_named_as_such(tmp_path, capsys):

@@ -133,7 +133,9 @@ def _tuning(folder: Path) -> dict[str, dict[float, Record | None]]:
 def diverged(rounds: Sequence[Mapping[str, Any]]) -> bool:
     """Whether a run that ended early was leaving for infinity: its last loss is huge, or an update was not finite."""
     last = rounds[-1]
-    return last["loss"] > 1000 * rounds[0]["loss"] or any("not finite" in reason for reason in last["rejected"].values())
+    return last["loss"] > 1000 * rounds[0]["loss"] or any(
+        "not finite" in reason for reason in last["rejected"].values()
+    )
 
 
 def _finished(folder: Path) -> list[Path]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 from rich.console import Console
@@ -18,6 +18,9 @@ class RunProgress(Protocol):
 
     def start(self, experiment: Experiment) -> None:
         """The run begins, or goes on."""
+
+    def resume(self, records: Sequence[Mapping[str, Any]]) -> None:
+        """The run goes on after rounds that were finished before; ``records`` are their lines."""
 
     def round(self, record: Mapping[str, Any]) -> None:
         """A round is finished; ``record`` is its line of ``rounds.jsonl``."""
@@ -48,6 +51,11 @@ class Tally:
         self.rejected += len(record["rejected"])
         self.evaluation = record.get("evaluation", self.evaluation)
 
+    def take(self, records: Iterable[Mapping[str, Any]]) -> None:
+        """Count the rounds of before."""
+        for record in records:
+            self.add(record)
+
     def accuracies(self) -> str:
         """Of the last evaluation."""
         if self.evaluation is None:
@@ -77,6 +85,11 @@ class PlainProgress:
         """See :class:`RunProgress`."""
         self.rounds = experiment.federation.rounds
         self._print(f"{experiment.method.name} on {experiment.data.name}: {title(experiment)}")
+
+    def resume(self, records: Sequence[Mapping[str, Any]]) -> None:
+        """See :class:`RunProgress`."""
+        self.tally.take(records)
+        self._print(f"going on after round {len(records)}")
 
     def round(self, record: Mapping[str, Any]) -> None:
         """See :class:`RunProgress`."""
@@ -126,6 +139,11 @@ class LiveProgress:
         self.bar.update(self.task, description=experiment.method.name, total=total)
         self.bar.start()
         self._print(f"{experiment.method.name} on {experiment.data.name}: {title(experiment)}")
+
+    def resume(self, records: Sequence[Mapping[str, Any]]) -> None:
+        """See :class:`RunProgress`."""
+        self.tally.take(records)
+        self._print(f"going on after round {len(records)}")
 
     def round(self, record: Mapping[str, Any]) -> None:
         """See :class:`RunProgress`."""

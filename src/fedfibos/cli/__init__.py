@@ -167,7 +167,14 @@ def _simulate(settings: Any, out: Path, again: Sequence[str], **options: Any) ->
     progress.start(settings)
     final = None
     try:
-        final = simulate(settings, out, on_round=progress.round, on_warning=progress.warn, **options)
+        final = simulate(
+            settings,
+            out,
+            on_resume=progress.resume,
+            on_round=progress.round,
+            on_warning=progress.warn,
+            **options,
+        )
     except Interrupted as stop:
         progress.finish(None)
         return _fail(f"{stop}; go on with: {shlex.join(again)}", INTERRUPTED)

@@ -104,6 +104,7 @@ def simulate(
     workers: int | None = None,
     device: str = "cpu",
     data_dir: Path | None = None,
+    on_resume: Callable[[list[dict[str, Any]]], None] = lambda records: None,
     on_round: Callable[[dict[str, Any]], None] = lambda record: None,
     on_warning: Warn = lambda text: None,
 ) -> dict[str, Any]:
@@ -117,6 +118,7 @@ def simulate(
             use, but no more than clients in a round. The result does not depend on it.
         device: ``cpu`` or ``cuda``.
         data_dir: The data folder.
+        on_resume: Called once with the lines of ``rounds.jsonl`` that the run goes on after, where there are any.
         on_round: Called with every line of ``rounds.jsonl``.
         on_warning: Called with every warning, in one line.
 
@@ -138,6 +140,8 @@ def simulate(
             checkpoint = Checkpoint(0, params, replace(world.method.init(params), rows=store.empty_rows()))
         checkpoint = checkpoint.to(world.model.device)
         directory.go_on(checkpoint.round, experiment)
+        if checkpoint.round:
+            on_resume(directory.rounds())
         run = _Run(experiment, world, directory, store, on_round, on_warning)
         run.check_fleet(checkpoint)
         engine = executor(setting_of(experiment, world), num_workers(workers, device, experiment.federation.cohort))
