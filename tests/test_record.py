@@ -148,7 +148,7 @@ def test_two_processes_do_not_write_one_directory(tmp_path, experiment):
     )
     command = [sys.executable, "-c", program, str(out), str(tmp_path / "experiment.toml")]
     refused = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert "RecordError" in refused.stderr
+    assert "BusyError" in refused.stderr
     assert "is another process's: wait for it, or choose another --out" in refused.stderr
     del directory
     subprocess.run(command, check=True)

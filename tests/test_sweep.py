@@ -4,6 +4,8 @@ import json
 import os
 import re
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -11,6 +13,8 @@ import pytest
 from fedfibos.capacities import NON_UNIFORM, UNIFORM
 from fedfibos.cli import INTERRUPTED, WRONG_USAGE, main
 from fedfibos.cli.dry_run import plan
+from fedfibos.cli.sweep import result
+from fedfibos.experiment import to_toml
 from fedfibos.simulate import Interrupted, build_world
 from fedfibos.spread import Spread, spread
 from fedfibos.study import load_study
@@ -108,6 +112,29 @@ def test_a_derived_study_replaces_axes_and_overrides_all_before_the_variants(stu
     for run in runs:
         assert (run.experiment.local.lr, run.experiment.federation.rounds) == (0.5, 7)
         assert run.experiment.data.partition.alpha == 9.0
+
+
+def test_two_processes_share_a_study(study, tmp_path):
+    """What one is at, the other leaves alone."""
+    only = ["method=fiarse", "seed=1"]
+    first, _ = load_study(study, only=only).runs
+    out = tmp_path / "out"
+    program = (
+        "import sys; from pathlib import Path; from fedfibos.experiment import load_experiment\n"
+        "from fedfibos.record import RunDirectory\n"
+        "held = RunDirectory.open(Path(sys.argv[1]), load_experiment(sys.argv[2]), resume=True)\n"
+        "print('held', flush=True); sys.stdin.read()"
+    )
+    (tmp_path / "first.toml").write_text(to_toml(first.experiment))
+    command = [sys.executable, "-c", program, str(out / first.folder), str(tmp_path / "first.toml")]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
+        assert other.stdout.readline() == "held\n"
+        outcomes = run_study(load_study(study, only=only), out, SweepProgress(), workers=1)
+        assert [outcome.state for outcome in outcomes] == ["busy", "done"]
+        assert result(outcomes[0]) == "left to the process that is at it"
+        other.stdin.close()
+    outcomes = run_study(load_study(study, only=only), out, SweepProgress(), workers=1)
+    assert [outcome.state for outcome in outcomes] == ["done", "finished"]
 
 
 def test_a_part_of_the_grid(study):

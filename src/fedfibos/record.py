@@ -46,6 +46,10 @@ class RecordError(RuntimeError):
     """A run directory that cannot be used or written; the message is one line."""
 
 
+class BusyError(RecordError):
+    """A run directory that another process is writing."""
+
+
 @dataclass(frozen=True)
 class RunDirectory:
     """The files of one run, this process's own as long as the object lives.
@@ -181,7 +185,7 @@ class RunDirectory:
         The lock is the process's own: forked workers that outlive a kill do not keep it.
 
         Raises:
-            RecordError: Another process holds it.
+            BusyError: Another process holds it.
         """
         if fcntl is None:
             return
@@ -190,7 +194,7 @@ class RunDirectory:
         try:
             fcntl.lockf(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise RecordError(f"{self.path} is another process's: wait for it, or choose another --out") from None
+            raise BusyError(f"{self.path} is another process's: wait for it, or choose another --out") from None
 
     def _lengthened(self, experiment: Experiment) -> bool:
         """Whether the experiment is the one that is here with more rounds, and its first rounds are the same."""

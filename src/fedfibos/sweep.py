@@ -1,4 +1,7 @@
-"""Run a study: what is finished is left alone, what was broken off goes on, what fails is reported."""
+"""Run a study: what is finished is left alone, what was broken off goes on, what fails is reported.
+
+Several processes may run one study into one folder: each passes over the runs that another is at.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from typing import Any
 
 from fedfibos.experiment import load_experiment
 from fedfibos.own import told
-from fedfibos.record import CONFIG, FINAL, RecordError
+from fedfibos.record import CONFIG, FINAL, BusyError, RecordError
 from fedfibos.round import NoUploadError
 from fedfibos.simulate import Interrupted, WorkerError, simulate
 from fedfibos.study import PlannedRun, Study
@@ -24,8 +27,8 @@ class Outcome:
 
     Attributes:
         run: The run.
-        state: ``done`` now; ``finished`` before; ``failed``.
-        final: Content of ``final.json``; None where it failed.
+        state: ``done`` now; ``finished`` before; ``busy``, another process is at it; ``failed``.
+        final: Content of ``final.json``; None where the run is not finished.
         reason: Why it failed, in one line.
     """
 
@@ -60,7 +63,7 @@ def run_study(
 ) -> list[Outcome]:
     """Run what is not finished: new runs from the start, broken ones from their last checkpoint.
 
-    A run that fails is reported and the next one begins.
+    A run that fails is reported and the next one begins; so is one that another process is at.
 
     Args:
         study: The runs.
@@ -80,6 +83,8 @@ def run_study(
             outcome = _outcome(run, out / run.folder, progress, options)
         except Interrupted:
             raise
+        except BusyError:
+            outcome = Outcome(run, "busy")
         except (RecordError, NoUploadError, WorkerError, ValueError, OSError) as error:
             outcome = Outcome(run, "failed", reason=" ".join(str(error).split()))
         except Exception as error:  # what a user's own model raises

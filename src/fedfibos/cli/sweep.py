@@ -108,6 +108,8 @@ class LineProgress(SweepProgress):
 def result(outcome: Outcome) -> str:
     """What became of a run, in a few words."""
     final = outcome.final
+    if outcome.state == "busy":
+        return "left to the process that is at it"
     if final is None:
         return f"failed: {outcome.reason}"
     accuracy = final["global_accuracy"]
