@@ -91,6 +91,11 @@ def test_the_command_finds_by_key_and_by_section(capsys):
             ["data.partition.alpha = 0.1 has no effect without data.partition.scheme = one of 'dirichlet', "
              "'dirichlet-by-class'"],
         ),
+        (["method.fisher=literal", "method.dense_every=5"], []),
+        (
+            ["method.fisher=dense", "method.criterion=magnitude"],
+            ["method.fisher = 'dense' has no effect without method.criterion = one of 'fisher', 'ssp'"],
+        ),
         (["data.partition.scheme=iid"], []),  # the fields are at their defaults: nobody set them
         (
             ["local.milestones=[3]", "method.criterion=random", "method.ema_rate=0.9"],

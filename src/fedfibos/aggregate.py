@@ -26,7 +26,6 @@ class Sums:
         weight: Σ w.
         statistic: Σ of the statistics (each participant counts once), shape ``(d,)``; None without any.
         observers: Number of participants whose statistic covers the coordinate, shape ``(d,)``; or None.
-        num_uploads: Uploads added.
     """
 
     def __init__(self, layout: Layout, device: torch.device | None = None) -> None:
@@ -35,7 +34,6 @@ class Sums:
         self.weight = 0.0
         self.statistic: Tensor | None = None
         self.observers: Tensor | None = None
-        self.num_uploads = 0
         self._num_maskable = layout.num_maskable
 
     def add(self, upload: Upload, weight: float = 1.0) -> None:
@@ -47,7 +45,6 @@ class Sums:
         else:
             submodel.add_to(self.held, upload.held.to(torch.float32), weight)
         self.weight += weight
-        self.num_uploads += 1
         if upload.statistic is not None:
             if self.statistic is None or self.observers is None:
                 self.statistic, self.observers = (

@@ -25,7 +25,6 @@ def describe(device: str, arguments: Sequence[str] | None = None) -> dict[str, A
         arguments: The command line; default: this process's. Of absolute paths in it only the last part is kept, of
             tokens, passwords, secrets and keys nothing.
     """
-    usable = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1)
     return {
         "fedfibos": version("fedfibos"),
         "commit": commit_loaded(),
@@ -35,9 +34,14 @@ def describe(device: str, arguments: Sequence[str] | None = None) -> dict[str, A
         "numpy": np.__version__,
         "platform": f"{platform.system()} {platform.machine()}",
         "cpu": cpu_model(),
-        "cores": len(usable),
+        "cores": usable_cores(),
         "device": torch.cuda.get_device_name() if device.startswith("cuda") else "cpu",
     }
+
+
+def usable_cores() -> int:
+    """Processors that this process may use, where the operating system says; else all."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 SECRET = re.compile(r"-.*(token|password|secret|credential|key)", re.IGNORECASE)

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
+from fedfibos.absent import without_absent_classes
 from fedfibos.inputs import Inputs, forward
 from fedfibos.model import Model
 from fedfibos.optimisers import optimiser
-from fedfibos.params import Params
+from fedfibos.params import Layout, Params
 from fedfibos.replay import Replayed, can_record
 from fedfibos.submodel import Mask, Submodel
 from fedfibos.training import LocalTraining
@@ -123,6 +124,8 @@ def local_training(
 
     x₀ = x̃ ⊙ M; K times x ← x − η·(g ⊙ M) with g the gradient at the effective weights; Δ = x₀ − x_K, which is
     zero off the mask. A parameter that the loss does not reach has gradient zero (weight decay still shrinks it).
+    With ``absent_labels = "mask"`` the client counts as no holder of the classifier's entries of classes that it has no
+    example of (HeteroFL's masked cross-entropy, for every method).
 
     Args:
         model: Architecture and layout.
@@ -175,7 +178,8 @@ def local_training(
     with seeded(client.stream("dropout"), model.device):
         for inputs, labels in feed(model, data, batches, client.stream("augment"), model.device.type != "cpu"):
             run(inputs, labels)
-    return Upload(submodel, start.sub_(trained), total_loss / len(batches), len(batches))
+    upload = Upload(submodel, start.sub_(trained), total_loss / len(batches), len(batches))
+    return upload if local.absent_labels == "keep" else _without_absent_classes(upload, model, work.layout, data)
 
 
 def feed(
@@ -203,6 +207,13 @@ def feed(
             return
     for batch in batches:
         yield model.place(data.batch(batch, augment)), data.labels[batch].to(model.device)
+
+
+def _without_absent_classes(upload: Upload, model: Model, layout: Layout, data: Dataset) -> Upload:
+    held = without_absent_classes(model, layout, data.labels).to(upload.delta.device)
+    if isinstance(upload.submodel, Mask) and upload.submodel.held is not None:
+        held &= upload.submodel.held
+    return replace(upload, delta=torch.where(held, upload.delta, 0.0), held=held)
 
 
 def _of_their_own(parameters: Sequence[Tensor], gradients: Sequence[Tensor | None]) -> list[Tensor]:

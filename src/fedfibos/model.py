@@ -120,8 +120,6 @@ class Model:
             if isinstance(submodel, Mask):
                 self._workspaces[key] = Workspace(self.module, self.layout, self.device)
             else:
-                if self.axes is None:
-                    raise ValueError("a sliced submodel needs the model's named axes, got a model without axes")
                 small = resized(self.module, self.axes, dict(submodel.widths))
                 self._workspaces[key] = Workspace(small, submodel.layout, self.device)
         return self._workspaces[key]

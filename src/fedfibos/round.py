@@ -108,7 +108,7 @@ def merge(
     """Lines 19 to 24: the server's half of a round, from the outcomes in the order of client ids.
 
     Raises:
-        NoUploadError: All clients were rejected.
+        NoUploadError: All clients were rejected, or weigh nothing.
     """
     sums, next_state, rejected, losses = Sums(params.layout, params.flat.device), state, {}, []
     up = 0
@@ -128,6 +128,8 @@ def merge(
             by_reason.setdefault(reason, []).append(str(number))
         reasons = "; ".join(f"client {', '.join(numbers)}: {reason}" for reason, numbers in by_reason.items())
         raise NoUploadError(f"no usable upload in the round: {reasons}")
+    if not sums.weight > 0:
+        raise NoUploadError(f"the uploads of the round must weigh more than 0 together, got {sums.weight:g}")
     next_state, next_params = method.aggregate(next_state, params, sums)
     participants = tuple(sorted(client.id for client in cohort))
     return next_state, next_params, RoundReport(participants, rejected, sum(losses) / len(losses), 0, up)

@@ -57,7 +57,7 @@ def train_slice(
     """Local training of a slice as HeteroFL does it (its section 3).
 
     The scaler divides the outputs of every layer whose output channels are cut by the width, in training only, as
-    dropout does. With masked labels the classifier's rows of absent classes count as not held.
+    dropout does.
 
     Args:
         model: Architecture, layout and axes.
@@ -70,12 +70,7 @@ def train_slice(
     constrain = None
     if scaler and isinstance(submodel, Slice):
         constrain = _scaled_by(1 / width, _has_cut_outputs(model), submodel.layout, model.device)
-    upload = local_training(model, params, submodel, client, constrain=constrain)
-    if client.local.absent_labels == "keep" or client.data is None:
-        return upload
-    layout = submodel.layout if isinstance(submodel, Slice) else model.layout
-    held = without_absent_classes(model, layout, client.data.labels).to(model.device)
-    return replace(upload, delta=torch.where(held, upload.delta, 0.0), held=held)
+    return local_training(model, params, submodel, client, constrain=constrain)
 
 
 def input_dims(model: Model) -> dict[str, frozenset[int]]:
@@ -142,19 +137,3 @@ def scaler_cautions(model: Model, scaler: bool) -> list[str]:
         "the model has no normalisation layer to undo the scaler, which works in training alone: narrow "
         "submodels are out of scale at evaluation; method.scaler = false leaves it out"
     ]
-
-
-def without_absent_classes(model: Model, layout: Layout, labels: Tensor) -> Tensor:
-    """bool, shape ``(layout.size,)``: False on the classifier's entries of classes without an example."""
-    if not model.axes.classes:
-        raise ValueError(
-            "absent_labels = 'mask' needs the classifier's class rows, got a table of axes without classes"
-        )
-    held = torch.ones(layout.size, dtype=torch.bool)
-    present = labels.unique().cpu()
-    for name, view in zip(layout.names, layout.views(held), strict=True):
-        if (dim := model.axes.classes.get(name)) is not None:
-            absent = torch.ones(view.shape[dim], dtype=torch.bool)
-            absent[present] = False
-            view.index_fill_(dim, absent.nonzero().squeeze(1), False)
-    return held

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from fedfibos.params import Layout
-from fedfibos.select import top_k as top_k
+from fedfibos.select import top_k
 
 
 @dataclass(frozen=True)

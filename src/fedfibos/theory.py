@@ -21,7 +21,8 @@ from fedfibos.inputs import forward
 from fedfibos.local import Step
 from fedfibos.model import Model
 from fedfibos.params import Params
-from fedfibos.submodel import Mask, full, top_k
+from fedfibos.select import top_k
+from fedfibos.submodel import Mask, full
 from fedfibos.types import Dataset
 
 Loss = Callable[[Tensor, Tensor], Tensor]

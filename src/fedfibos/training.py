@@ -31,7 +31,8 @@ class LocalTraining:
         milestones: Rounds at which ``milestones`` decays.
         decay: Factor of ``milestones``.
         absent_labels: ``keep``, or ``mask``: the scores of classes that the client has no example of are
-            set to 0 before the loss (HeteroFL's masked cross-entropy).
+            set to 0 before the loss, and the client counts as no holder of the classifier's entries of these
+            classes (HeteroFL's masked cross-entropy).
         precision: ``float32``, or ``bfloat16`` autocast with float32 weights, sums and optimiser.
     """
 
@@ -90,10 +91,3 @@ class LocalTraining:
     def autocast(self, device: torch.device) -> AbstractContextManager[object]:
         """The precision of a forward pass."""
         return torch.autocast(device.type, torch.bfloat16) if self.precision == "bfloat16" else nullcontext()
-
-    def num_steps(self, num_examples: int, drop_single: bool = False) -> int:
-        """Optimiser steps that a client with that many examples makes."""
-        if self.steps is not None:
-            return self.steps
-        full, rest = divmod(num_examples, self.batch_size)
-        return (self.epochs or 0) * (full + (rest > (1 if drop_single else 0)))

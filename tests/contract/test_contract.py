@@ -18,7 +18,7 @@ from fedfibos.methods import METHODS, FedBRB
 from fedfibos.model import Model, model_of
 from fedfibos.models import build
 from fedfibos.params import Params, maskable_names
-from fedfibos.round import fault, federated_round, run_in_turn
+from fedfibos.round import NoUploadError, fault, federated_round, run_in_turn
 from fedfibos.submodel import Mask, budget
 from fedfibos.training import LocalTraining
 from fedfibos.types import Client, State, Upload
@@ -239,6 +239,49 @@ def test_an_empty_client_is_rejected_and_named(method, model):
     _, _, sound = federated_round(method, model, method.init(params), params, cohort(), run_in_turn)
     assert report.bytes_down == sound.bytes_down  # it was sent its submodel
     assert report.bytes_up < sound.bytes_up
+
+
+def test_absent_labels_mean_the_same_to_every_method(method, model):
+    """Four clients of one class each: a class's row is averaged over its one holder, whoever ranks or cuts."""
+    local = LocalTraining(steps=2, batch_size=4, lr=0.05, absent_labels="mask")
+    one_class = [TensorData(data(n).inputs, torch.full((12,), n)) for n in range(CLASSES)]
+    clients = [Client(n, 1.0, 0, 7, local, one_class[n]) for n in range(CLASSES)]
+    params = model.initial_params()
+    _, after, _ = federated_round(
+        replace(method, average="holders"), model, method.init(params), params, clients, run_in_turn
+    )
+    for name, before, now in zip(
+        params.layout.names, params.layout.views(params.flat), params.layout.views(after.flat), strict=True
+    ):
+        if name in model.axes.classes:
+            alone = []
+            for client in clients:
+                upload = method.train(model, params, method.extract(model, method.init(params), params, client), client)
+                alone.append(params.layout.views(upload.delta)[params.layout.names.index(name)][client.id])
+            torch.testing.assert_close(before - now, torch.stack(alone))
+
+
+@pytest.mark.parametrize("name", ["fiarse", "fedfibos"])
+def test_a_masked_client_of_absent_labels_holds_its_mask_without_their_rows(name):
+    method, model = METHODS[name](), model_of(MODELS["mlp"](), example=torch.zeros(2, *INPUT))
+    local = LocalTraining(steps=1, batch_size=4, absent_labels="mask")
+    client = Client(0, 0.5, 0, 7, local, TensorData(data(0).inputs, torch.zeros(12, dtype=torch.int64)))
+    params = model.initial_params()
+    submodel = method.extract(model, method.init(params), params, client)
+    upload = method.train(model, params, submodel, client)
+    weight = model.layout.names.index("classifier.weight")
+    mask, held = (model.layout.views(tensor) for tensor in (submodel.held, upload.held))
+    assert torch.equal(held[weight][0], mask[weight][0])
+    assert mask[weight][1:].any()
+    assert not held[weight][1:].any()
+    assert torch.equal(held[0], mask[0])
+
+
+def test_a_cohort_that_weighs_nothing_is_refused(method, model):
+    params = model.initial_params()
+    clients = [replace(client, weight=0.0) for client in cohort()]
+    with pytest.raises(NoUploadError, match="must weigh more than 0 together, got 0"):
+        federated_round(method, model, method.init(params), params, clients, run_in_turn)
 
 
 def test_weights_decide_the_average():

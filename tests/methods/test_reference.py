@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import relu
 
+from fedfibos.absent import without_absent_classes
 from fedfibos.aggregate import Sums
 from fedfibos.data.images import TensorData
 from fedfibos.methods import PRESETS
@@ -26,7 +27,6 @@ from fedfibos.methods.heterofl import HeteroFL
 from fedfibos.model import Model, model_of
 from fedfibos.params import Layout, Params, params_of
 from fedfibos.round import federated_round, run_in_turn
-from fedfibos.slices import without_absent_classes
 from fedfibos.submodel import Mask, Slice
 from fedfibos.training import LocalTraining
 from fedfibos.types import Client, State, Upload

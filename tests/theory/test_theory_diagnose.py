@@ -22,7 +22,8 @@ from fedfibos.methods.fedfibos import FedFIbOS
 from fedfibos.model import Model, model_of
 from fedfibos.params import Params
 from fedfibos.round import federated_round, run_in_turn
-from fedfibos.submodel import mask_from_scores, top_k
+from fedfibos.select import top_k
+from fedfibos.submodel import mask_from_scores
 from fedfibos.theory import boundary_violations, dataset_fisher, jaccard, masking_error, surrogate
 from fedfibos.training import LocalTraining
 from fedfibos.types import Client, State, stream

@@ -16,7 +16,8 @@ from torch.nn.functional import cross_entropy
 from fedfibos.data.images import TensorData
 from fedfibos.model import Model, model_of
 from fedfibos.params import Params
-from fedfibos.submodel import Mask, full, mask_from_scores, top_k
+from fedfibos.select import top_k
+from fedfibos.submodel import Mask, full, mask_from_scores
 from fedfibos.theory import (
     MaskingError,
     dataset_fisher,

@@ -79,8 +79,8 @@ def member_in(message: Message, node: int) -> Member:
         raise WireError(f"its client id must be a number from 0, got {client!r}")
     if not isinstance(capacity, float) or not math.isfinite(capacity) or not 0 < capacity <= 1:
         raise WireError(f"its capacity must be in (0, 1], got {capacity!r}")
-    if not isinstance(examples, int) or examples < 0:
-        raise WireError(f"its number of examples must be 0 or more, got {examples!r}")
+    if not isinstance(examples, int) or examples < 1:
+        raise WireError(f"its number of examples must be at least 1, got {examples!r}")
     return Member(client, capacity, examples, node)
 
 

@@ -44,7 +44,8 @@ from fedfibos.fields import check_fields
 from fedfibos.local import local_training
 from fedfibos.model import Model
 from fedfibos.params import Layout, Params
-from fedfibos.submodel import Mask, Submodel, budget, full, layer_budgets, top_k
+from fedfibos.select import top_k
+from fedfibos.submodel import Mask, Submodel, budget, full, layer_budgets
 from fedfibos.types import Client, State, Upload
 
 _SMALLEST = torch.finfo(torch.float32).tiny

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import threading
 import time
@@ -15,6 +14,7 @@ from typing import Any
 import torch
 
 from fedfibos.data import Split, load
+from fedfibos.environment import usable_cores
 from fedfibos.evaluate import evaluate
 from fedfibos.experiment import Experiment
 from fedfibos.idle import idle
@@ -166,7 +166,7 @@ def num_workers(asked: int | None, device: str, cohort: int) -> int:
         raise ValueError(f"workers must be at least 1, got {asked}")
     if device != "cpu":
         return 1
-    return min(asked or len(os.sched_getaffinity(0)), cohort)
+    return min(asked or usable_cores(), cohort)
 
 
 def setting_of(experiment: Experiment, world: World) -> Setting:
