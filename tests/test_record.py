@@ -49,7 +49,7 @@ def test_rounds_are_appended_and_cut_back(tmp_path, experiment):
     assert json.loads((directory.path / "final.json").read_text()) == {"rounds": 3}
     again = RunDirectory.open(tmp_path / "run", experiment, resume=True)
     assert again.rounds() == [line(1), line(2), line(3)]
-    again.go_on(2)
+    again.go_on(2, experiment)
     assert again.rounds() == [line(1), line(2)]
     assert not (directory.path / "final.json").exists()  # its numbers are no longer those of the record
     again.append_round(line(3))
@@ -91,7 +91,7 @@ def test_fewer_rounds_than_the_checkpoint_knows_of(tmp_path, experiment):
     directory = RunDirectory.open(tmp_path / "run", experiment, resume=False)
     directory.append_round(line(1))
     with pytest.raises(RecordError, match="the checkpoint is of round 2, got only 1 rounds on record"):
-        directory.go_on(2)
+        directory.go_on(2, experiment)
 
 
 @pytest.mark.parametrize(("finished", "state"), [(False, "an unfinished"), (True, "a finished")])
@@ -167,6 +167,31 @@ def test_more_rounds_of_another_experiment_are_refused(tmp_path, experiment, bot
     with pytest.raises(RecordError) as caught:
         RunDirectory.open(out, load_experiment(path, [*both, *more, "federation.rounds=5"]), resume=True)
     assert message in str(caught.value)
+
+
+def test_what_changes_no_round_may_be_another_when_a_run_is_gone_on_with(tmp_path, experiment):
+    out = tmp_path / "run"
+    RunDirectory.open(out, experiment, resume=False).append_round(line(1))
+    other = load_experiment(tmp_path / "experiment.toml", ["run.checkpoint_every=3", "evaluation.batch_size=7"])
+    with pytest.raises(RecordError, match="holds another experiment: evaluation.batch_size is 500 there, got 7"):
+        RunDirectory.open(out, other, resume=False)
+    RunDirectory.open(out, other, resume=True).go_on(1, other)
+    assert load_experiment(out) == other
+
+
+def test_a_flower_run_goes_on_with_another_deadline_and_more_rounds(tmp_path):
+    config = '[federation]\nrounds = {}\nmin_participants = {}\nevaluate_every = 2\n[local]\nschedule = "constant"\n'
+    out = tmp_path / "run"
+    directory = RunDirectory.open(out, config.format(3, 4), resume=False)
+    for number in (1, 2, 3):
+        directory.append_round(line(number, evaluation={}) if number > 1 else line(number))
+    del directory
+    again = RunDirectory.open(out, config.format(5, 2), resume=True)
+    again.go_on(3, config.format(5, 2))
+    assert (out / "config.toml").read_text() == config.format(5, 2)
+    assert again.rounds() == [line(1), line(2, evaluation={}), line(3)]
+    with pytest.raises(RecordError, match=r"federation\.rounds is 5 there, got 3"):
+        RunDirectory.open(out, config.format(3, 2), resume=True)
 
 
 @pytest.mark.parametrize("resume", [False, True])

@@ -40,6 +40,18 @@ ROUNDS = "rounds.jsonl"
 FINAL = "final.json"
 EVALUATION = "evaluation.json"
 LOCK = ".lock"
+ROUNDS_KEY = "federation.rounds"
+
+FREE = frozenset(
+    {
+        "evaluation.batch_size",
+        "run.checkpoint_every",
+        *(
+            f"federation.{name}" for name in ("checkpoint_every", "deadline", "min_participants", "wait")
+        ),  # of a Flower app
+    }
+)
+"""Settings that change no round, or only when one ends: a run may be gone on with under others."""
 
 
 class RecordError(RuntimeError):
@@ -74,8 +86,9 @@ class RunDirectory:
         Args:
             out: The directory; made if it is not there. With ``resume`` it may also be new or empty.
             experiment: What is run: an experiment, or the text of a TOML file that says it.
-            resume: Whether a run of the same experiment that is already there is continued; with more rounds than it
-                had, too, unless its learning rate follows a schedule over all of them (``cosine``).
+            resume: Whether a run of the same experiment that is already there is continued; with other values of
+                :data:`FREE` too, and with more rounds than it had, unless its learning rate follows a schedule over
+                all of them (``cosine``).
             device: ``cpu`` or ``cuda``, for ``environment.json``.
             warn: Told where the user's own code has changed since.
 
@@ -86,11 +99,9 @@ class RunDirectory:
         directory = cls(out)
         config = experiment if isinstance(experiment, str) else to_toml(experiment)
         with _one_line(out):
-            there, longer = (out / CONFIG).exists(), False
+            there, changed = (out / CONFIG).exists(), False
             if there:
-                longer = resume and isinstance(experiment, Experiment) and directory._lengthened(experiment)
-                if not longer:
-                    directory._check_same(config)
+                changed = directory._check_same(config, resume)
                 if not resume:
                     state = "a finished" if (out / FINAL).exists() else "an unfinished"
                     raise RecordError(
@@ -102,7 +113,7 @@ class RunDirectory:
             directory._lock()
             if not there:
                 write_whole(out / CONFIG, config)
-            if longer or not (out / FINAL).exists():  # nothing is made of a finished run
+            if changed or not (out / FINAL).exists():  # nothing is made of a finished run
                 directory._note_environment(device, _own_code(experiment), warn)
             directory._drop_unfinished_line()
         return directory
@@ -147,12 +158,12 @@ class RunDirectory:
             records.append(record)
         return records
 
-    def go_on(self, rounds: int, experiment: Experiment | None = None) -> None:
+    def go_on(self, rounds: int, experiment: Experiment | str) -> None:
         """Keep the first ``rounds`` rounds, those that a checkpoint knows of, and forget how the run ended.
 
         Args:
             rounds: Finished rounds that are gone on from; 0 without a checkpoint.
-            experiment: Where it now has more rounds, what the record then says.
+            experiment: As in :meth:`open`; what the record says from now on.
 
         Raises:
             RecordError: Fewer are on record, or the run is finished and no checkpoint is left of it.
@@ -164,11 +175,15 @@ class RunDirectory:
         if not rounds and (self.path / FINAL).exists():
             raise RecordError(f"{self.path} is finished and no sound checkpoint is left of it: choose another --out")
         kept = records[:rounds]
+        config = experiment if isinstance(experiment, str) else to_toml(experiment)
+        there, here = self._config(), flat(tomllib.loads(config))
         with _one_line(path):
-            if experiment is not None and self._lengthened(experiment):
-                if rounds % experiment.evaluation.every:  # evaluated for being the last, which it no longer is
-                    kept[-1] = {key: value for key, value in kept[-1].items() if key != "evaluation"}
-                write_whole(self.path / CONFIG, to_toml(experiment))
+            every = here.get("evaluation.every", here.get("federation.evaluate_every", 1))
+            if kept and there[ROUNDS_KEY] != here[ROUNDS_KEY] and rounds % every:
+                # evaluated for being the last, which it no longer is
+                kept[-1] = {key: value for key, value in kept[-1].items() if key != "evaluation"}
+            if there != here:
+                write_whole(self.path / CONFIG, config)
             (self.path / FINAL).unlink(missing_ok=True)
             if kept != records:
                 write_whole(path, b"".join(map(_json_line, kept)))
@@ -196,14 +211,6 @@ class RunDirectory:
         except BlockingIOError:
             raise BusyError(f"{self.path} is another process's: wait for it, or choose another --out") from None
 
-    def _lengthened(self, experiment: Experiment) -> bool:
-        """Whether the experiment is the one that is here with more rounds, and its first rounds are the same."""
-        there, rounds = self._config(), experiment.federation.rounds
-        before = there.get("federation.rounds", rounds)
-        if experiment.local.schedule == "cosine" or not isinstance(before, int) or before >= rounds:
-            return False
-        return there | {"federation.rounds": rounds} == flat(tomllib.loads(to_toml(experiment)))
-
     def _config(self) -> dict[str, Any]:
         """The settings that are here: dotted key -> value. Of a simulator's run, settings newer than it included."""
         path = self.path / CONFIG
@@ -215,19 +222,27 @@ class RunDirectory:
             there = tomllib.loads(to_toml(load_experiment(self.path)))
         return flat(there)
 
-    def _check_same(self, config: str) -> None:
+    def _check_same(self, config: str, resume: bool) -> bool:
+        """Whether what is here is gone on with under other settings.
+
+        Raises:
+            RecordError: They would make it another experiment.
+        """
         there, here = self._config(), flat(tomllib.loads(config))
         keys = [*here, *(key for key in there if key not in here)]
-        keys.sort(key=lambda key: key == "federation.rounds")  # last: it is what a run may be lengthened by
-        for key in keys:
-            if there.get(key) != here.get(key):
-                old, new = (shown(d[key]) if key in d else "not set" for d in (there, here))
-                why = ""
-                if key == "federation.rounds" and here.get("local.schedule") == "cosine":
-                    why = " (a cosine schedule is over all rounds: with more, the first would have been others)"
-                raise RecordError(
-                    f"{self.path} holds another experiment: {key} is {old} there, got {new}{why}: choose another --out"
-                )
+        keys.sort(key=lambda key: key == ROUNDS_KEY)  # last: it is what a run may be lengthened by
+        changed = [key for key in keys if there.get(key) != here.get(key)]
+        for key in changed:
+            if resume and (key in FREE or (key == ROUNDS_KEY and _longer(there, here))):
+                continue
+            old, new = (shown(d[key]) if key in d else "not set" for d in (there, here))
+            why = ""
+            if key == ROUNDS_KEY and here.get("local.schedule") == "cosine":
+                why = " (a cosine schedule is over all rounds: with more, the first would have been others)"
+            raise RecordError(
+                f"{self.path} holds another experiment: {key} is {old} there, got {new}{why}: choose another --out"
+            )
+        return bool(changed)
 
     def _note_environment(self, device: str, own: Mapping[str, Any], warn: Callable[[str], None]) -> None:
         """Record where the run is made; a resumption in another environment is added to it."""
@@ -250,6 +265,12 @@ class RunDirectory:
         path = self.path / ROUNDS
         if path.exists() and not (content := path.read_bytes()).endswith(b"\n"):
             os.truncate(path, content.rfind(b"\n") + 1)
+
+
+def _longer(there: Mapping[str, Any], here: Mapping[str, Any]) -> bool:
+    """Whether there are more rounds now and the first ones are as they were."""
+    before, now = there.get(ROUNDS_KEY), here.get(ROUNDS_KEY)
+    return isinstance(before, int) and isinstance(now, int) and before < now and here.get("local.schedule") != "cosine"
 
 
 def _own_code(experiment: Experiment | str) -> dict[str, Any]:

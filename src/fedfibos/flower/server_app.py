@@ -93,7 +93,7 @@ class _Server:
             params = task.model.initial_params()
             checkpoint = Checkpoint(0, params, task.method.init(params))
         self.now, self.written = checkpoint, checkpoint.round
-        self.directory.go_on(checkpoint.round)
+        self.directory.go_on(checkpoint.round, task.settings)
         self.started = time.perf_counter()
 
     def run(self) -> dict[str, Any]:
