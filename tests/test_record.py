@@ -173,7 +173,7 @@ def test_what_changes_no_round_may_be_another_when_a_run_is_gone_on_with(tmp_pat
     out = tmp_path / "run"
     RunDirectory.open(out, experiment, resume=False).append_round(line(1))
     other = load_experiment(tmp_path / "experiment.toml", ["run.checkpoint_every=3", "evaluation.batch_size=7"])
-    with pytest.raises(RecordError, match="holds another experiment: evaluation.batch_size is 500 there, got 7"):
+    with pytest.raises(RecordError, match=r"holds another experiment: evaluation\.batch_size is 500 there, got 7"):
         RunDirectory.open(out, other, resume=False)
     RunDirectory.open(out, other, resume=True).go_on(1, other)
     assert load_experiment(out) == other
