@@ -18,7 +18,7 @@ from fedfibos.methods import FIARSE, FedFIbOS, FedRolex
 from fedfibos.model import model_of
 from fedfibos.params import layout_of
 from fedfibos.slices import _has_cut_outputs
-from fedfibos.submodel import Mask, budget, full
+from fedfibos.submodel import Mask, full
 from fedfibos.theory import coefficient_of_variation
 from fedfibos.traffic import upload_bytes
 from fedfibos.training import LocalTraining
@@ -282,13 +282,6 @@ def test_an_exported_file_loads_into_a_fresh_model_and_keeps_ties(tmp_path):
     fresh = Extras()
     load_model(fresh, tmp_path / "model.safetensors")
     assert torch.equal(fresh(data().inputs), module(data().inputs))
-
-
-def test_a_budget_of_a_billion_parameters_is_rounded_up():
-    """γd = 62,500,000.0625: the sixteenth is no rounding error."""
-    assert budget(0.0625, 1_000_000_001) == 62_500_001
-    assert budget(0.1, 30) == 3
-    assert budget(0.1, 3_000_000_000) == 300_000_000
 
 
 @pytest.mark.parametrize("rounding", ["floor", "ceil"])

@@ -22,7 +22,7 @@ import torch
 from torch import Tensor, nn
 
 from fedfibos.params import Layout
-from fedfibos.submodel import Slice, budget, check_capacity
+from fedfibos.submodel import Slice, budget, exactly
 
 
 @dataclass(frozen=True)
@@ -233,9 +233,8 @@ def width_for_budget(axes: Axes, layout: Layout, capacity: float) -> float:
     Raises:
         ValueError: Capacity outside (0, 1], or below what a single channel on every axis takes.
     """
-    check_capacity(capacity)
     steps = sorted({k / size for size in axes.sizes.values() for k in range(1, size + 1)} | {1.0})
-    allowed = budget(capacity, layout.num_maskable)
+    allowed = math.floor(exactly(capacity) * layout.num_maskable)
 
     def count(width: float) -> int:
         return axes.small_layout(layout, axes.widths(width)).num_maskable

@@ -46,9 +46,10 @@ FREE = frozenset(
     {
         "evaluation.batch_size",
         "run.checkpoint_every",
-        *(
-            f"federation.{name}" for name in ("checkpoint_every", "deadline", "min_participants", "wait")
-        ),  # of a Flower app
+        "federation.checkpoint_every",  # this and the following: of a Flower app
+        "federation.deadline",
+        "federation.min_participants",
+        "federation.wait",
     }
 )
 """Settings that change no round, or only when one ends: a run may be gone on with under others."""

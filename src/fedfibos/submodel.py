@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import cached_property
 
 import torch
@@ -96,16 +98,19 @@ def full(layout: Layout) -> Mask:
 
 
 def budget(capacity: float, num_maskable: int) -> int:
-    """k = ⌈γd⌉ (paper, section Problem Formulation), exact for decimal fractions.
+    """k = ⌈γd⌉ (paper, section Problem Formulation), of the fraction that a reader sees (:func:`exactly`)."""
+    return math.ceil(exactly(capacity) * num_maskable)
 
-    ``0.1 * 30`` is slightly above 3 in floating point; a product within 1e-9 (relative; at most 1e-3) of an
-    integer counts as that integer, so the ceiling is the one a reader computes.
+
+def exactly(capacity: float) -> Fraction:
+    """The fraction that a capacity stands for: ``0.1 * 30`` is slightly above 3 in floating point, 1/10 of 30 is 3.
+
+    A ratio with a denominator up to a million where there is one within rounding (thirds, products of decimals), else
+    the decimal that Python writes.
     """
     check_capacity(capacity)
-    product = capacity * num_maskable
-    nearest = round(product)
-    rounding = min(1e-9 * max(1.0, product), 1e-3)
-    return nearest if abs(product - nearest) <= rounding and nearest > 0 else math.ceil(product)
+    ratio = Fraction(capacity).limit_denominator(1_000_000)
+    return ratio if ratio > 0 and math.isclose(ratio, capacity, rel_tol=1e-14) else Fraction(str(capacity))
 
 
 def check_capacity(capacity: float, where: str = "") -> None:
@@ -117,14 +122,14 @@ def check_capacity(capacity: float, where: str = "") -> None:
 def layer_budgets(capacity: float, layout: Layout) -> list[int]:
     """Share ⌈γd⌉ among the maskable tensors in proportion to their sizes.
 
-    Every tensor gets the floor of its share, and at least one coordinate; what is left goes to the
-    largest remainders, ties by position. The total is exactly ⌈γd⌉ (or one per tensor if that is more).
+    Every tensor gets the floor of its share, and at least one coordinate; what is left goes to those furthest below
+    their share, ties by position. The total is exactly ⌈γd⌉ (or one per tensor if that is more).
     """
     sizes = layout.numels[: layout.num_maskable_tensors]
     total = budget(capacity, layout.num_maskable)
     shares = [total * size / layout.num_maskable for size in sizes]
     counts = [max(1, math.floor(share)) for share in shares]
-    by_remainder = sorted(range(len(sizes)), key=lambda i: (math.floor(shares[i]) - shares[i], i))
+    by_remainder = sorted(range(len(sizes)), key=lambda i: (counts[i] - shares[i], i))
     while sum(counts) < total:
         for i in by_remainder:
             if sum(counts) < total and counts[i] < sizes[i]:
@@ -149,16 +154,21 @@ def mask_from_scores(scores: Tensor, capacity: float, layout: Layout, scope: str
     k = budget(capacity, layout.num_maskable)
     if k == layout.num_maskable:
         return full(layout)
-    held = torch.ones(layout.size, dtype=torch.bool, device=scores.device)
-    if scope == "global":
-        top_k(scores, k, out=held[: layout.num_maskable])
-        return Mask(held, k + layout.size - layout.num_maskable)
     if scope == "layer":
-        for (_, start, stop), count in zip(layout.maskable(), layer_budgets(capacity, layout), strict=True):
-            top_k(scores[start:stop], count, out=held[start:stop])
-    else:
+        return mask_by_layer(scores, layer_budgets(capacity, layout), layout)
+    if scope != "global":
         raise ValueError(f"scope must be 'global' or 'layer', got {scope!r}")
-    return Mask(held, int(held.count_nonzero()))
+    held = torch.ones(layout.size, dtype=torch.bool, device=scores.device)
+    top_k(scores, k, out=held[: layout.num_maskable])
+    return Mask(held, k + layout.size - layout.num_maskable)
+
+
+def mask_by_layer(scores: Tensor, counts: Sequence[int], layout: Layout) -> Mask:
+    """The highest scores of every maskable tensor, so many of each, and everything that is always held."""
+    held = torch.ones(layout.size, dtype=torch.bool, device=scores.device)
+    for (_, start, stop), count in zip(layout.maskable(), counts, strict=True):
+        top_k(scores[start:stop], count, out=held[start:stop])
+    return Mask(held, sum(counts) + layout.size - layout.num_maskable)
 
 
 def kept_shares(submodel: Submodel, layout: Layout) -> dict[str, float]:

@@ -26,7 +26,7 @@ class LocalTraining:
         weight_decay: SGD's L2 penalty, AdamW's decoupled decay.
         betas: AdamW's moment rates.
         clip_norm: Largest L2 norm of a step's gradient; 0 for no clipping.
-        schedule: Of the learning rate over rounds: ``constant``, ``cosine`` (to 0 at the last round) or
+        schedule: Of the learning rate over rounds: ``constant``, ``cosine`` (towards 0 after the last round) or
             ``milestones`` (times ``decay`` at each).
         milestones: Rounds at which ``milestones`` decays.
         decay: Factor of ``milestones``.

@@ -209,6 +209,21 @@ def test_dead_layers_and_unreachable_coordinates_are_warned_of(toml, tmp_path):
     assert all("\n" not in w for w in warnings)
 
 
+@pytest.mark.parametrize(
+    ("settings", "warned"),
+    [
+        (["method.sharing=client", "method.fisher=held", "method.prior=none"], True),
+        (["method.sharing=client", "method.fisher=held", "method.dense_every=10"], False),
+        (["method.sharing=client"], False),  # dense
+        (["method.sharing=blend", "method.fisher=held"], False),  # the shared score learns from the full clients
+    ],
+)
+def test_clients_that_never_learn_of_what_they_do_not_hold_are_warned_of(toml, tmp_path, settings, warned):
+    warnings = []
+    run(toml, tmp_path / "run", "federation.rounds=1", "method.name=fedfibos", *settings, on_warning=warnings.append)
+    assert any("never learns of what it does not hold" in w for w in warnings) == warned
+
+
 @pytest.mark.parametrize(("overrides", "warned"), [((), True), (("method.scaler=false",), False)])
 def test_a_scaler_without_normalisation_is_warned_of(toml, tmp_path, overrides, warned):
     warnings: list[str] = []

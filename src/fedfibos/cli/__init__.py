@@ -1,12 +1,14 @@
 """The command line: ``fedfibos run``, ``sweep``, ``report``, ``audit``, ``diagnose``, ``settings`` and the others.
 
 Exit codes: 0 done; 1 the run failed; 2 wrong usage or a wrong experiment; 130 interrupted. Errors are one line on
-standard error. What needs torch is imported by the command that needs it, so ``--help`` answers at once.
+standard error; with FEDFIBOS_TRACEBACK=1 they are tracebacks. What needs torch is imported by the command that needs
+it, so ``--help`` answers at once.
 """
 
 from __future__ import annotations
 
 import logging
+import os
 import shlex
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -59,7 +61,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _fail(error.format_message(), error.exit_code)
     except (click.Abort, KeyboardInterrupt):
         return _fail("interrupted", INTERRUPTED)
+    except Exception as error:
+        if (known := _exit_code(error)) is None or os.environ.get("FEDFIBOS_TRACEBACK"):
+            raise
+        return _fail(str(error), known)
     return int(code or 0)
+
+
+def _exit_code(error: Exception) -> int | None:
+    """What an error that is one line long ends a command with; None: it is nobody's fault but the code's."""
+    from fedfibos.record import RecordError
+    from fedfibos.round import NoUploadError
+    from fedfibos.simulate import WorkerError
+    from fedfibos.validation import ExperimentError
+
+    if isinstance(error, ExperimentError):
+        return WRONG_USAGE
+    return FAILED if isinstance(error, RecordError | NoUploadError | WorkerError | ValueError | OSError) else None
 
 
 class _StderrLines(logging.Handler):
@@ -126,34 +144,25 @@ def run(
 ) -> int:
     """Run an experiment, or go on with an interrupted one."""
     from fedfibos.experiment import load_experiment
-    from fedfibos.record import RecordError
-    from fedfibos.round import NoUploadError
-    from fedfibos.simulate import WorkerError
-    from fedfibos.validation import ExperimentError
 
     if out is None and resume and experiment.is_dir():
         out = experiment
     if out is None and not dry_run:
         return _fail("a run needs --out DIR, the run directory to write", WRONG_USAGE)
-    try:
-        settings = load_experiment(experiment, overrides or ())
-        if out is None or dry_run:
-            from fedfibos.cli.dry_run import show_plan
+    settings = load_experiment(experiment, overrides or ())
+    if out is None or dry_run:
+        from fedfibos.cli.dry_run import show_plan
 
-            show_plan(settings, data_dir, Console(), lambda text: print(f"warning: {text}", file=sys.stderr))
-            return 0
-        _check_device(device)
-        if resume and not (out / "config.toml").exists():
-            print(f"warning: {out} holds no run to go on with: starting from round 1", file=sys.stderr)
-        again = ["fedfibos", "run", str(experiment), *(overrides or ()), "--out", str(out), "--resume"]
-        again += ["--data-dir", str(data_dir)] if data_dir is not None else []
-        again += ["--device", device.value] if device is not Device.cpu else []
-        again += ["--workers", str(workers)] if workers is not None else []
-        return _simulate(settings, out, again, resume=resume, workers=workers, device=device.value, data_dir=data_dir)
-    except ExperimentError as error:
-        return _fail(str(error), WRONG_USAGE)
-    except (RecordError, NoUploadError, WorkerError, ValueError, OSError) as error:
-        return _fail(str(error), FAILED)
+        show_plan(settings, data_dir, Console(), lambda text: print(f"warning: {text}", file=sys.stderr))
+        return 0
+    _check_device(device)
+    if resume and not (out / "config.toml").exists():
+        print(f"warning: {out} holds no run to go on with: starting from round 1", file=sys.stderr)
+    again = ["fedfibos", "run", str(experiment), *(overrides or ()), "--out", str(out), "--resume"]
+    again += ["--data-dir", str(data_dir)] if data_dir is not None else []
+    again += ["--device", device.value] if device is not Device.cpu else []
+    again += ["--workers", str(workers)] if workers is not None else []
+    return _simulate(settings, out, again, resume=resume, workers=workers, device=device.value, data_dir=data_dir)
 
 
 def _simulate(settings: Any, out: Path, again: Sequence[str], **options: Any) -> int:
@@ -210,7 +219,6 @@ def sweep(
     from fedfibos.cli.sweep import again
     from fedfibos.cli.sweep import sweep as run_sweep
     from fedfibos.simulate import Interrupted
-    from fedfibos.validation import ExperimentError
 
     rest = ["--workers", str(workers)] if workers is not None else []
     rest += ["--data-dir", str(data_dir)] if data_dir is not None else []
@@ -219,8 +227,6 @@ def sweep(
         _check_device(device)
         options = {"workers": workers, "device": device.value, "data_dir": data_dir}
         done = run_sweep(study, overrides or (), out, only or (), dry_run, Console(), **options)
-    except ExperimentError as error:
-        return _fail(str(error), WRONG_USAGE)
     except Interrupted as stop:
         command = again(study, overrides or (), out, only or (), rest)
         return _fail(f"{stop} of the current run; go on with: {command}", INTERRUPTED)
@@ -231,19 +237,11 @@ def sweep(
 def report(
     runs: Annotated[list[Path], typer.Argument(help="Run directories, or folders with run directories below them.")],
     out: Annotated[Path, typer.Option(callback=_folder, help="The page to write.")] = Path("report.html"),
-) -> int:
+) -> None:
     """Write one self-contained page of tables and figures from finished runs."""
     from fedfibos.cli.report import report as write
-    from fedfibos.record import RecordError
-    from fedfibos.validation import ExperimentError
 
-    try:
-        write(runs, out, Console())
-    except ExperimentError as error:
-        return _fail(str(error), WRONG_USAGE)
-    except (RecordError, OSError) as error:
-        return _fail(str(error), FAILED)
-    return 0
+    write(runs, out, Console())
 
 
 @app.command()
@@ -252,11 +250,11 @@ def audit(
     batch_size: Annotated[int, typer.Option(min=2, help="Test examples a batch.")] = 20,
     device: Annotated[Device, typer.Option(help="Where to compute.")] = Device.cpu,
     data_dir: DataDir = None,
-) -> int:
+) -> None:
     """Show what evaluation on the statistics of test batches would make of a run (models with BatchNorm)."""
     from fedfibos.cli.audit import audit_run
 
-    return _on_checkpoint(lambda: audit_run(run_directory, batch_size, data_dir, device.value, Console()), device)
+    _on_checkpoint(lambda: audit_run(run_directory, batch_size, data_dir, device.value, Console()), device)
 
 
 @app.command()
@@ -264,11 +262,11 @@ def evaluate(
     run_directory: Annotated[Path, typer.Argument(metavar="RUN", help="Run directory with a checkpoint.")],
     device: Annotated[Device, typer.Option(help="Where to compute.")] = Device.cpu,
     data_dir: DataDir = None,
-) -> int:
+) -> None:
     """Measure the accuracies of a run's last checkpoint anew."""
     from fedfibos.cli.evaluate import evaluate_run
 
-    return _on_checkpoint(lambda: evaluate_run(run_directory, data_dir, device.value, Console()), device)
+    _on_checkpoint(lambda: evaluate_run(run_directory, data_dir, device.value, Console()), device)
 
 
 @app.command()
@@ -279,7 +277,7 @@ def export(
     client: Annotated[int | None, typer.Option(min=0, help="Whose, where submodels are personal.")] = None,
     app: Annotated[Path | None, typer.Option(help="The file of the Flower app that made the run.")] = None,
     data_dir: DataDir = None,
-) -> int:
+) -> None:
     """Write the submodel of a device class as a file that other programs load."""
     from fedfibos.cli.export import export_app, export_run
 
@@ -289,7 +287,7 @@ def export(
         else:
             export_run(run_directory, capacity, client, out, data_dir, Console())
 
-    return _on_checkpoint(work, Device.cpu)
+    _on_checkpoint(work, Device.cpu)
 
 
 @app.command()
@@ -299,29 +297,23 @@ def diagnose(
     capacity: Annotated[list[float] | None, typer.Option(help="Capacities; default: the run's below 1.")] = None,
     device: Annotated[Device, typer.Option(help="Where to compute.")] = Device.cpu,
     data_dir: DataDir = None,
-) -> int:
+) -> None:
     """Measure the theory at a run's last checkpoint: masking errors, assumptions 4 and 5, agreement of selections."""
     from fedfibos.cli.diagnose import diagnose_run
 
     def work() -> None:
         diagnose_run(run_directory, clients, capacity or (), data_dir, device.value, Console())
 
-    return _on_checkpoint(work, device)
+    _on_checkpoint(work, device)
 
 
-def _on_checkpoint(work: Callable[[], None], device: Device) -> int:
-    """Look at a checkpoint; what cannot be is one line."""
-    from fedfibos.record import RecordError
-    from fedfibos.validation import ExperimentError
+def _on_checkpoint(work: Callable[[], None], device: Device) -> None:
+    """Look at a checkpoint, with one thread: the numbers do not depend on how many the machine has."""
+    from fedfibos.local import one_thread
 
     _check_device(device)
-    try:
+    with one_thread():
         work()
-    except ExperimentError as error:
-        return _fail(str(error), WRONG_USAGE)
-    except (RecordError, ValueError, OSError) as error:
-        return _fail(str(error), FAILED)
-    return 0
 
 
 @app.command()
@@ -332,38 +324,29 @@ def methods(
     overrides: Annotated[list[str] | None, typer.Argument(help="section.key=value ...")] = None,
     model: Annotated[str, typer.Option(help="Without a file: the bundled model that the costs are for.")] = "resnet8",
     data_dir: DataDir = None,
-) -> int:
+) -> None:
     """List the methods: what each selects, its presets and its paper, and what each capacity costs a client."""
     from fedfibos.cli.methods import costs_in, costs_of, show_methods
     from fedfibos.experiment import load_experiment
     from fedfibos.simulate import build_world
 
     console = Console()
-    try:
-        if experiment is None:
-            costs = costs_of(model)
-        else:
-            chosen = load_experiment(experiment, overrides or ())
-            costs = costs_in(build_world(chosen, device="cpu", data_dir=data_dir, warn=lambda text: None), chosen)
-    except (ValueError, OSError) as error:
-        return _fail(str(error), WRONG_USAGE)
+    if experiment is None:
+        costs = costs_of(model)
+    else:
+        chosen = load_experiment(experiment, overrides or ())
+        costs = costs_in(build_world(chosen, device="cpu", data_dir=data_dir, warn=lambda text: None), chosen)
     show_methods(costs, console)
-    return 0
 
 
 @app.command()
 def settings(
     word: Annotated[str, typer.Argument(help="Part of a key or of a section: lr, data, fedfibos ...")] = "",
-) -> int:
+) -> None:
     """Explain what an experiment file may hold: keys, defaults, values."""
     from fedfibos.cli.settings import show_settings
-    from fedfibos.validation import ExperimentError
 
-    try:
-        show_settings(word, Console())
-    except ExperimentError as error:
-        return _fail(str(error), WRONG_USAGE)
-    return 0
+    show_settings(word, Console())
 
 
 @app.command()
@@ -383,13 +366,10 @@ def demo(
 ) -> int:
     """Compare all methods at the same capacities on the bundled digits; about a minute."""
     from fedfibos.demo import new_folder, run_demo
-    from fedfibos.record import RecordError
     from fedfibos.simulate import Interrupted
 
     try:
         run_demo(out or new_folder(Path("runs")), workers, Console())
     except Interrupted as stop:
         return _fail(f"{stop}; the demo is not resumed, start it again", INTERRUPTED)
-    except (RecordError, ValueError, OSError) as error:
-        return _fail(str(error), FAILED)
     return 0

@@ -12,7 +12,6 @@ from rich.table import Table
 from fedfibos.environment import describe
 from fedfibos.evaluate import evaluate
 from fedfibos.files import write_whole
-from fedfibos.local import one_thread
 from fedfibos.progress import percent
 from fedfibos.record import EVALUATION
 from fedfibos.reopen import reopen
@@ -27,17 +26,16 @@ def evaluate_run(run: Path, data_dir: Path | None, device: str, console: Console
     opened = reopen(run, device=device, data_dir=data_dir, warn=lambda text: print(f"warning: {text}", file=sys.stderr))
     world, at, experiment = opened.world, opened.checkpoint, opened.experiment
     setting, population = setting_of(experiment, world), world.population
-    with one_thread():
-        result = evaluate(
-            world.method,
-            world.model,
-            at.params,
-            at.state,
-            population.clients(list(range(len(population))), at.round),
-            population.test_parts,
-            lambda params, works: (setting.score(params, work) for work in works),
-            experiment.evaluation.submodel_clients,
-        )
+    result = evaluate(
+        world.method,
+        world.model,
+        at.params,
+        at.state,
+        population.clients(list(range(len(population))), at.round),
+        population.test_parts,
+        lambda params, works: (setting.score(params, work) for work in works),
+        experiment.evaluation.submodel_clients,
+    )
     written = {"round": at.round, **result, "environment": describe(device)}
     write_whole(run / EVALUATION, json.dumps(written, indent=1) + "\n")
     submodels, local = result["global"]["submodels"], result["local"]

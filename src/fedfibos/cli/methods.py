@@ -25,6 +25,7 @@ from fedfibos.simulate import World
 from fedfibos.submodel import Slice
 from fedfibos.training import LocalTraining
 from fedfibos.types import Client
+from fedfibos.validation import ExperimentError
 
 
 @dataclass(frozen=True)
@@ -82,12 +83,14 @@ def costs_of(model_name: str) -> Table:
     """What each capacity costs under each method, for a bundled model on images of CIFAR-10's shape.
 
     Raises:
-        ValueError: Unknown model, or one of texts.
+        ExperimentError: Unknown model, or one of texts.
     """
     shape, num_classes, batch_size = (3, 32, 32), 10, 20
     images = TensorData(torch.zeros(2, *shape), torch.tensor([0, 1]))
-    data = encode(model_name, images, {})
-    module = build(model_name, num_classes, shape)
+    try:
+        data, module = encode(model_name, images, {}), build(model_name, num_classes, shape)
+    except ValueError as error:
+        raise ExperimentError(str(error)) from None
     model = model_of(module, example=torch.zeros(2, *shape))
     rows = []
     for name, method in METHODS.items():

@@ -35,7 +35,7 @@ from fedfibos.fisher import Ema, FisherObserver
 from fedfibos.local import local_training
 from fedfibos.model import Model
 from fedfibos.params import Params
-from fedfibos.submodel import Mask, Submodel, full, mask_from_scores
+from fedfibos.submodel import Mask, Submodel, full, layer_budgets, mask_by_layer, mask_from_scores
 from fedfibos.types import Client, State, Upload, stream
 
 
@@ -99,7 +99,14 @@ class FedFIbOS:
 
     def cautions(self, model: Model, capacities: Sequence[float]) -> list[str]:
         """Coordinates that nobody ever estimates."""
-        if self.fisher != "held" or self.dense_every or max(capacities) == 1.0:
+        if self.criterion not in ("fisher", "ssp") or self.fisher != "held" or self.dense_every:
+            return []
+        if self.sharing == "client" and min(capacities) < 1.0:
+            return [
+                "scores of the clients' own are estimated on held coordinates alone: a client below capacity 1 never "
+                'learns of what it does not hold; method.fisher = "dense", or method.dense_every = 10, estimates all'
+            ]
+        if max(capacities) == 1.0:
             return []
         return [
             f"no client holds the whole model (largest capacity {max(capacities):g}): coordinates outside every mask "
@@ -120,8 +127,7 @@ class FedFIbOS:
         """Line 6: the ⌈γd⌉ highest scores."""
         scores = self._scores(state, params, client)
         if self.sharing == "blend" and self.blend_of == "budget" and self.personal and self.blend < 1.0:
-            shared = replace(self, sharing="shared")._scores(state, params, client)
-            core = mask_from_scores(shared, (1.0 - self.blend) * client.capacity, model.layout, self.scope).held
+            core = self._core(state, params, client).held
             if core is None:
                 return full(model.layout)
             scores = torch.where(core[: scores.numel()], math.inf, scores)
@@ -165,6 +171,15 @@ class FedFIbOS:
             return None
         score, observed = self._importance(state, client, params.layout.num_maskable)
         return None if observed is not None and not bool(observed.any()) else score
+
+    def _core(self, state: State, params: Params, client: Client) -> Mask:
+        """What the shared score chooses of a blended budget; of no tensor more than the client has of it in all."""
+        scores = replace(self, sharing="shared")._scores(state, params, client)
+        capacity, layout = (1.0 - self.blend) * client.capacity, params.layout
+        if self.scope == "global":
+            return mask_from_scores(scores, capacity, layout)
+        most = layer_budgets(client.capacity, layout)
+        return mask_by_layer(scores, list(map(min, layer_budgets(capacity, layout), most)), layout)
 
     def _scores(self, state: State, params: Params, client: Client) -> Tensor:
         """What is ranked for this client, shape (d,)."""

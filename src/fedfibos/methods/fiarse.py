@@ -1,7 +1,8 @@
 """FIARSE: every client holds the ⌈γd⌉ parameters of the largest magnitude.
 
 The mask is 1{|x| ≥ θ} with θ, the magnitude of the smallest parameter that is held, fixed within a round; it is
-evaluated anew at every local step, so a parameter that shrinks below θ leaves the submodel until the round ends.
+evaluated anew at every local step, so a parameter that shrinks below θ leaves the submodel (for the round, unless
+momentum or decay of an optimiser still moves it).
 The derivative of the mask is replaced by that of clip((|x| − θ)/(|x| + θ), 0, 1), which gives the gradient the factor
 1 + 2|x|θ/(|x| + θ)² on the mask (threshold-controlled biased gradient descent, TCB-GD).
 
@@ -45,7 +46,7 @@ from fedfibos.local import local_training
 from fedfibos.model import Model
 from fedfibos.params import Layout, Params
 from fedfibos.select import top_k
-from fedfibos.submodel import Mask, Submodel, budget, full, layer_budgets
+from fedfibos.submodel import Mask, Submodel, budget, exactly, full, layer_budgets
 from fedfibos.types import Client, State, Upload
 
 _SMALLEST = torch.finfo(torch.float32).tiny
@@ -160,7 +161,7 @@ class FIARSE:
 
     def _count(self, capacity: float, size: int) -> int:
         """k of a group of ``size`` coordinates."""
-        return budget(capacity, size) if self.rounding == "ceil" else max(1, int(size * capacity))
+        return budget(capacity, size) if self.rounding == "ceil" else max(1, math.floor(exactly(capacity) * size))
 
 
 def masked(values: Tensor, threshold: Tensor, gradient: Literal["tcb", "masked"]) -> tuple[Tensor, Tensor]:
