@@ -5,14 +5,13 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import tomli_w
 from pydantic.dataclasses import dataclass
 
 from fedfibos.capacities import Capacities
 from fedfibos.method import Method
-from fedfibos.methods import METHODS
 from fedfibos.sections import (
     CONFIG,
     SECTIONS,
@@ -56,7 +55,7 @@ class Experiment:
 
     def build_method(self) -> Method:
         """The method with this experiment's hyperparameters."""
-        return cast(Method, METHODS[self.method.name](**self.method.settings))
+        return self.method.build()
 
     def capacities(self) -> Capacities:
         """The capacity of every client in every round."""
@@ -118,7 +117,8 @@ def _without_none(values: dict[str, Any]) -> dict[str, Any]:
 def _build(values: Mapping[str, Any], layers: Sequence[Layer], own_code: bool) -> Experiment:
     """Validate section by section; an error names the layer that wrote the value.
 
-    ``own_code``: whether the user's own model and data are looked up; what a record says of them is taken as it is.
+    ``own_code``: whether the user's own model, data and method are looked up; what a record says of them is taken as
+    it is.
     """
     built: dict[str, Any] = {}
     try:
@@ -129,14 +129,14 @@ def _build(values: Mapping[str, Any], layers: Sequence[Layer], own_code: bool) -
                 settings = {key: given.pop(key) for key in list(given) if key not in ("name", "preset")}
                 given["settings"] = settings
             built[section] = checked(cls, given, section)
-            if own_code and section in ("data", "model"):
+            if own_code and section in ("data", "model", "method"):
                 built[section] = _resolved(built[section], section)
     except ExperimentError as error:
         raise ExperimentError(f"{source_of(layers, error.key)}: {error}") from None
     return Experiment(**built)
 
 
-def _resolved(choice: Data | ModelChoice, section: str) -> Data | ModelChoice:
+def _resolved(choice: Data | ModelChoice | MethodChoice, section: str) -> Data | ModelChoice | MethodChoice:
     try:
         return choice.resolved()
     except ExperimentError:

@@ -1,4 +1,4 @@
-"""A user's own model or data set, named ``module:function`` where an experiment names one of ours."""
+"""A user's own model, data set or method, named ``module:function`` where an experiment names one of ours."""
 
 from __future__ import annotations
 

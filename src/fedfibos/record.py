@@ -278,7 +278,8 @@ def _own_code(experiment: Experiment | str) -> dict[str, Any]:
     """What of a run is the user's own code: name -> SHA-256 of its file; nothing where there is none."""
     if isinstance(experiment, str):
         return {}
-    sources = {name: source_sha256(name) for name in (experiment.data.name, experiment.model.name) if is_own(name)}
+    names = (experiment.data.name, experiment.model.name, experiment.method.name)
+    sources = {name: source_sha256(name) for name in names if is_own(name)}
     return {"own": sources} if sources else {}
 
 

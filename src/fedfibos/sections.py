@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, cast
 
+import tomli_w
 from pydantic import BeforeValidator, ConfigDict, Field
 from pydantic.dataclasses import dataclass
 
 from fedfibos.capacities import TABLES, check_table
 from fedfibos.data import DATA_SETS
 from fedfibos.data.partition import Partition
+from fedfibos.method import Method
 from fedfibos.methods import METHODS, PRESETS
 from fedfibos.models import check_options, options_of, parameters_of
-from fedfibos.own import find, is_own
+from fedfibos.own import find, is_own, told
 from fedfibos.scores import Bytes, Home
 from fedfibos.submodel import check_capacity
 from fedfibos.training import LocalTraining
@@ -23,6 +25,9 @@ from fedfibos.validation import ExperimentError, check_name, checked, did_you_me
 Seed = Annotated[int, Field(ge=0)]
 Positive = Annotated[int, Field(ge=1)]
 Norm = Literal["group", "batch", "none"]
+VERBS = ("personal", "init", "extract", "train", "update", "aggregate")
+"""What a method must have: the members of :class:`fedfibos.method.Method`."""
+
 CONFIG = ConfigDict(extra="forbid")
 
 
@@ -118,7 +123,8 @@ class MethodChoice:
     """The method and its hyperparameters.
 
     Attributes:
-        name: A key of :data:`fedfibos.methods.METHODS`.
+        name: A key of :data:`fedfibos.methods.METHODS`, or your own: ``module:Class``, a frozen dataclass with
+            the verbs of :class:`fedfibos.method.Method`, whose fields are its settings.
         preset: A key of :data:`fedfibos.methods.PRESETS` of that method, or None for its defaults.
         settings: Fields that differ from the preset; all fields of the method after construction.
     """
@@ -128,6 +134,10 @@ class MethodChoice:
     settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        if is_own(self.name):  # see ``resolved``: a record is read without its user's code
+            if self.preset is not None:
+                raise ExperimentError(f"a method of your own has no presets, got {self.preset!r}", "method.preset")
+            return
         check_name("method.name", self.name, METHODS)
         preset: Mapping[str, Any] = {}
         if self.preset is not None:
@@ -139,8 +149,41 @@ class MethodChoice:
         built = checked(method, {**preset, **self.settings}, "method")
         object.__setattr__(self, "settings", dataclasses.asdict(built))
 
+    def resolved(self) -> MethodChoice:
+        """The same; a user's own method with its defaults written out.
+
+        Raises:
+            ExperimentError: It is not there, is no method, or does not take these settings.
+        """
+        if not is_own(self.name):
+            return self
+        cls: Any = find("method.name", self.name, METHODS)
+        lacks = [verb for verb in VERBS if not hasattr(cls, verb)]
+        if not isinstance(cls, type) or not dataclasses.is_dataclass(cls) or lacks:
+            lack = f"it lacks {', '.join(lacks)}" if lacks else "it is none"
+            raise ExperimentError(f"{self.name} must be a dataclass with the verbs of a method, {lack}", "method.name")
+        for key in self.settings:
+            check_name(f"a setting of {self.name}", key, field_names(cls))
+        try:
+            settings = dataclasses.asdict(checked(cls, dict(self.settings), "method"))
+            tomli_w.dumps({key: value for key, value in settings.items() if value is not None})
+        except ExperimentError:
+            raise
+        except Exception as error:  # field types that no file can hold
+            raise ExperimentError(f"{self.name} has settings that no file can hold: {told(error)}", "method") from error
+        return dataclasses.replace(self, settings=settings)
+
+    def build(self) -> Method:
+        """The method with these settings."""
+        return cast(Method, find("method.name", self.name, METHODS)(**self.settings))
+
     def left_out(self) -> dict[str, Any]:
-        """What every setting would be if it alone were left out: a method may choose one by the others."""
+        """What every setting would be if it alone were left out: a method may choose one by the others.
+
+        Of a user's own method the settings as they are, as its record may be read without its code.
+        """
+        if is_own(self.name):
+            return dict(self.settings)
         return {key: self._without(key).settings[key] for key in self.settings}
 
     def _without(self, key: str) -> MethodChoice:

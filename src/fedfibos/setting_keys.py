@@ -45,9 +45,10 @@ def _known_keys(merged: Mapping[str, Any]) -> list[str]:
         if section == "data":
             names = ["name", *(f"partition.{name}" for name in field_names(Partition))]
         if section == "method":
-            if chosen is not None:
+            if chosen is not None and not is_own(chosen):
                 check_name("method.name", chosen, METHODS)
-            names = ["name", "preset", *(field_names(METHODS[chosen]) if chosen is not None else "*")]
+            free = chosen is None or is_own(chosen)
+            names = ["name", "preset", *("*" if free else field_names(METHODS[str(chosen)]))]
         if section == "model":
             names = ["name", "norm", "channels_last", "held", *(_option_keys(chosen) if chosen is not None else "*")]
         keys += [f"{section}.{name}" for name in names]

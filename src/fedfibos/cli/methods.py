@@ -109,8 +109,8 @@ def costs_in(world: World, experiment: Experiment) -> Table:
     rows: list[tuple[tuple[str, ...], Cost]] = []
     left_out = []
     local = experiment.local
-    for name, method in METHODS.items():
-        chosen = world.method if name == experiment.method.name else method()
+    methods = {name: method() for name, method in METHODS.items()} | {experiment.method.name: world.method}
+    for name, chosen in methods.items():
         try:
             for capacity in sorted(experiment.federation.capacities, reverse=True):
                 rows.append(((name,), cost(chosen, world.model, capacity, data, local.batch_size, local)))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Literal, cast
+from typing import Annotated, Any, Literal
 
 import tomli_w
 from pydantic import Field
@@ -14,7 +14,6 @@ from torch import nn
 from fedfibos.experiment import Experiment, to_toml
 from fedfibos.inputs import Inputs
 from fedfibos.method import Method
-from fedfibos.methods import METHODS
 from fedfibos.methods.fedfibos import FedFIbOS
 from fedfibos.model import Model, model_of
 from fedfibos.params import maskable_names
@@ -112,7 +111,7 @@ def task_of(module: nn.Module, config: Settings, *, example: Inputs | None = Non
     seed = checked(Seed, config.get("seed", 0), "seed")
     values = sections["method"]
     head = {key: values.pop(key) for key in ("name", "preset") if key in values}
-    choice = checked(MethodChoice, {**head, "settings": values}, "method")
+    choice = checked(MethodChoice, {**head, "settings": values}, "method").resolved()
     for name in sections["local"]:
         check_name("a key of local", name, field_names(LocalTraining))
     local = checked(LocalTraining, sections["local"], "local")
@@ -125,9 +124,8 @@ def task_of(module: nn.Module, config: Settings, *, example: Inputs | None = Non
         **({"held": list(held)} if held else {}),
         **({"app": own} if own else {}),
     }
-    method = cast(Method, METHODS[choice.name](**choice.settings))
     model = model_of(module, maskable=maskable_names(module, held), example=example)
-    return Task(method, model, local, federation, seed, tomli_w.dumps(resolved))
+    return Task(choice.build(), model, local, federation, seed, tomli_w.dumps(resolved))
 
 
 def experiment_task(experiment: Experiment, model: Model, **federation: Any) -> Task:

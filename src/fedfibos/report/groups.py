@@ -19,6 +19,7 @@ from fedfibos.dotted import flat
 from fedfibos.experiment import Experiment, to_toml
 from fedfibos.idle import without_idle
 from fedfibos.methods import METHODS
+from fedfibos.own import is_own
 from fedfibos.record import RecordError
 from fedfibos.report.records import Record
 from fedfibos.sections import Evaluation, MethodChoice, Run
@@ -114,8 +115,10 @@ def sort_records(records: Sequence[Record]) -> Sorted:
     finished, notes = _distinct(record for record in records if record.final is not None)
     problems: dict[str, dict[str, list[Record]]] = {}
     for record in finished:
-        groups = problems.setdefault(to_toml(_problem(record.experiment)) + _own_code(record), {})
-        groups.setdefault(to_toml(_group(record.experiment)), []).append(record)
+        chosen = record.experiment
+        code = _own_code(record, chosen.data.name, chosen.model.name)
+        groups = problems.setdefault(to_toml(_problem(chosen)) + code, {})
+        groups.setdefault(to_toml(_group(chosen)) + _own_code(record, chosen.method.name), []).append(record)
     keys = list(problems)
     labels = _told_apart([problem_label(_first(problems[k]).experiment) for k in keys], keys, also=_scales(problems))
     built = []
@@ -123,18 +126,18 @@ def sort_records(records: Sequence[Record]) -> Sorted:
         members = {k: sorted(rs, key=lambda r: r.experiment.seed) for k, rs in problems[key].items()}
         names = _told_apart([method_label(rs[0].experiment) for rs in members.values()], list(members))
         groups_ = [Group(name, tuple(rs)) for name, rs in zip(names, members.values(), strict=True)]
-        order = list(METHODS)
-        groups_.sort(key=lambda group: (order.index(group.experiment.method.name), group.label))
+        order = {name: position for position, name in enumerate(METHODS)}
+        groups_.sort(key=lambda group: (order.get(group.experiment.method.name, len(order)), group.label))
         built.append(Problem(label, scale_label(groups_[0].experiment), tuple(groups_)))
     built = _with_references(built)
     built.sort(key=lambda problem: (problem.label, problem.scale))
     return Sorted(tuple(built), tuple(r for r in records if r.final is None), tuple(notes))
 
 
-def _own_code(record: Record) -> str:
-    """Hashes of the user's own code that a run used, as TOML: runs of different code are not compared."""
+def _own_code(record: Record, *names: str) -> str:
+    """Hashes of the user's own code that a run used under those names, as TOML: other code makes another run."""
     latest = [record.environment, *record.environment.get("resumed", ())][-1]
-    hashes = {name: str(digest)[:8] for name, digest in latest.get("own", {}).items()}
+    hashes = {name: str(digest)[:8] for name, digest in latest.get("own", {}).items() if name in names}
     return f"\n{tomli_w.dumps({'own': hashes})}" if hashes else ""
 
 
@@ -202,12 +205,14 @@ def scale_label(experiment: Experiment) -> str:
 
 
 def method_label(experiment: Experiment) -> str:
-    """The method, its preset, and the settings that differ from the preset's."""
+    """The method, its preset, and the settings that differ from the preset's; of a user's own method all of them."""
     method = experiment.method
-    cls = METHODS[method.name]
-    default = method.left_out()
-    changed = [f"{k} = {shown(v).strip(chr(39))}" for k, v in method.settings.items() if v != default[k]]
-    name = METHOD_NAMES.get(method.name, cls.__name__)
+    default = {} if is_own(method.name) else method.left_out()
+    changed = [
+        f"{k} = {shown(v).strip(chr(39))}" for k, v in method.settings.items() if k not in default or v != default[k]
+    ]
+    own = method.name.rpartition(":")[2] if is_own(method.name) else METHODS[method.name].__name__
+    name = METHOD_NAMES.get(method.name, own)
     return ", ".join([name if method.preset is None else f"{name} “{method.preset}”", *changed])
 
 
@@ -237,7 +242,9 @@ def _distinct(records: Iterable[Record]) -> tuple[list[Record], list[str]]:
     seen: dict[tuple[str, int], Record] = {}
     notes = []
     for record in records:
-        key = (to_toml(_group(record.experiment)), record.experiment.seed)
+        chosen = record.experiment
+        code = _own_code(record, chosen.data.name, chosen.model.name, chosen.method.name)
+        key = (to_toml(_group(chosen)) + code, chosen.seed)
         if key not in seen:
             seen[key] = record
             continue
