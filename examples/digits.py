@@ -1,5 +1,7 @@
 """FedFIbOS on the bundled digits through the API: any ``nn.Module``, 20 clients of five capacities."""
 
+from dataclasses import replace
+
 import torch
 from torch.nn import Flatten, Linear, ReLU, Sequential
 
@@ -11,12 +13,15 @@ parts = partition(digits.train.labels, Partition("dirichlet", alpha=0.3), 20, to
 module = Sequential(Flatten(), Linear(64, 128), ReLU(), Linear(128, 10))
 model = model_of(module, example=digits.train.batch(torch.arange(2)))  # the example: for methods that slice
 method, local = METHODS["fedfibos"](), LocalTraining(steps=20, batch_size=20, lr=0.1)
-fleet = {n: (0.5 ** (n % 5), digits.train.subset(parts[n])) for n in range(20)}  # capacity, data
+fleet = [
+    Client(id=n, capacity=0.5 ** (n % 5), round=0, seed=0, local=local, data=digits.train.subset(parts[n]))
+    for n in range(20)
+]
 params = model.initial_params()
 state = method.init(params)
 for t in range(80):
-    cohort = [Client(n, fleet[n][0], t, 0, local, fleet[n][1]) for n in sample(20, 10, seed=0, t=t)]
+    cohort = [replace(fleet[n], round=t) for n in sample(num_clients=20, cohort_size=10, seed=0, t=t)]
     state, params, report = federated_round(method, model, state, params, cohort, run_in_turn)
-for n in range(5):
-    submodel = method.extract(model, state, params, Client(n, fleet[n][0], 80, 0, local))
-    print(f"capacity {fleet[n][0]:6}: {accuracy(model, params, submodel, digits.test):.3f} of the test set")
+for client in fleet[:5]:
+    submodel = method.extract(model, state, params, client)
+    print(f"capacity {client.capacity:6}: {accuracy(model, params, submodel, digits.test):.3f} of the test set")

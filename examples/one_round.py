@@ -1,5 +1,6 @@
-"""One round of FedFIbOS with its loops written out: Algorithm 1 on a page, in plain PyTorch.
+"""One round of FedFIbOS with its loops written out: Algorithm 1 with one shared score, on a page, in plain PyTorch.
 
+The score is estimated on held coordinates and begins with magnitudes (line 2); updates are averaged over their holders.
 The library does the same through five verbs (``src/fedfibos/round.py``), for any model, faster, and for any method;
 ``tests/test_examples.py`` holds the two against each other. Run it: ``python examples/one_round.py``.
 """
