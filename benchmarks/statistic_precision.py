@@ -59,8 +59,8 @@ def accuracies(world: World, state: Any, params: Any, t: int) -> dict[str, float
         return (correct(world.model, params, work, world.split.test, 500) for work in works)
 
     population = world.population
-    clients = population.clients(list(range(len(population))), t)
-    result = evaluate(world.method, world.model, params, state, clients, population.test_parts, score)["global"]
+    clients = population.everyone(t)
+    result = evaluate(world.method, world.model, state, params, clients, population.test_parts, score)["global"]
     return {"full": result["full"], "submodels": result["submodels"]["mean"]}
 
 

@@ -2,8 +2,6 @@
 
 from dataclasses import dataclass
 
-import torch
-
 from fedfibos.aggregate import Sums
 from fedfibos.local import local_training
 from fedfibos.model import Model
@@ -44,5 +42,4 @@ class Movement:
 
     def aggregate(self, state: State, params: Params, sums: Sums) -> tuple[State, Params]:
         """The holders' average of the updates."""
-        step = sums.mean_delta("holders")
-        return state, Params(params.layout, torch.sub(params.flat, step, alpha=self.server_lr))
+        return state, sums.server_step(params, "holders", self.server_lr)

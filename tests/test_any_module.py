@@ -239,7 +239,7 @@ def test_a_fleet_without_a_full_client_counts_each_score_once():
     def score(params, works):
         return (correct(model, params, work, test, 12) for work in works)
 
-    found = evaluate(method, model, params, state, clients, parts, score)
+    found = evaluate(method, model, state, params, clients, parts, score)
     assert found["cv_f"] == pytest.approx(sum(map(coefficient_of_variation, rows)) / 2)
     assert replace(clients[0], capacity=1.0) not in clients
 
@@ -292,5 +292,5 @@ def test_similarity_of_a_mask_that_rounds_down_is_with_magnitudes_of_its_own_siz
     clients = [Client(0, 0.99, 0, 0, LocalTraining())]
     test = TensorData(torch.randn(4, 10, generator=torch.Generator().manual_seed(0)), torch.arange(4))
     score = lambda at, works: (correct(model, at, work, test, 4) for work in works)  # noqa: E731
-    found = evaluate(method, model, params, method.init(params), clients, [torch.arange(4)], score)
+    found = evaluate(method, model, method.init(params), params, clients, [torch.arange(4)], score)
     assert found["jaccard"] == ({"0.99": 1.0} if rounding == "floor" else {})

@@ -56,7 +56,7 @@ def measured(method, clients, batch_size=4):
     model = model_of(Sign())
     params = model.initial_params()
     data, parts = two_clients()
-    arguments = (model, params, method.init(params), method, clients, data, parts, data, stream(0, "shuffle"))
+    arguments = (method, model, method.init(params), params, clients, data, parts, data, stream(0, "shuffle"))
     return audit(*arguments, batch_size=batch_size)
 
 
@@ -89,7 +89,7 @@ def test_a_model_without_batch_normalisation_is_refused():
     params = model.initial_params()
     data, parts = two_clients()
     with pytest.raises(ValueError, match="the model has no such layer"):
-        audit(model, params, FedAvg().init(params), FedAvg(), [client(0, 1.0)], data, parts, data, stream(0, "shuffle"))
+        audit(FedAvg(), model, FedAvg().init(params), params, [client(0, 1.0)], data, parts, data, stream(0, "shuffle"))
 
 
 @pytest.fixture(scope="module")

@@ -16,7 +16,7 @@ from fedfibos.model import model_of
 from fedfibos.models import build
 from fedfibos.params import layout_of, params_of
 from fedfibos.resize import resized
-from fedfibos.slices import prefix_slice
+from fedfibos.slices import prefix
 from fedfibos.submodel import Slice
 from zoo import NUM_CLASSES, VOCABULARY, ZOO, Logits, LSTMClassifier, images, lstm_axes, tokens, zoo
 
@@ -438,12 +438,12 @@ def test_width_for_budget_refuses_less_than_one_channel_an_axis(resnet18):
 
 
 def test_prefix_slice_is_the_first_channels_of_every_axis(resnet18):
-    submodel = prefix_slice(resnet18, 0.25)
+    submodel = prefix(resnet18, 0.25)
     assert isinstance(submodel, Slice)
     assert dict(submodel.widths)["conv1"] == 32
     assert submodel.index[: 32 * 27].tolist() == list(range(32 * 27))
     with pytest.raises(ValueError, match="needs an example batch or a table of axes"):
-        prefix_slice(model_of(nn.Linear(2, 2)), 0.5)
+        prefix(model_of(nn.Linear(2, 2)), 0.5)
 
 
 def test_widths_round_up():

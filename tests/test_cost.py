@@ -31,14 +31,14 @@ def test_hand_count_of_a_linear_model():
     """
     model = model_of(nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2)), example=torch.zeros(2, 4))
     data = TensorData(torch.randn(3, 4), torch.tensor([0, 1, 0]))
-    result = cost(METHODS["fedavg"](), model, 1.0, data, 3)
+    result = cost(METHODS["fedavg"](), model, 1.0, data, LocalTraining(batch_size=3))
     assert result.macs == 48
     assert result.parameters == 58
     activations = 4 * (12 + 24 + 6) + 8 * 3 + 4
     assert result.memory == 3 * 4 * 58 + activations
-    momentum, adamw = LocalTraining(momentum=0.9), LocalTraining(optimizer="adamw")
-    assert cost(METHODS["fedavg"](), model, 1.0, data, 3, momentum).memory == 4 * 4 * 58 + activations
-    assert cost(METHODS["fedavg"](), model, 1.0, data, 3, adamw).memory == 5 * 4 * 58 + activations
+    momentum, adamw = (LocalTraining(batch_size=3, **more) for more in ({"momentum": 0.9}, {"optimizer": "adamw"}))
+    assert cost(METHODS["fedavg"](), model, 1.0, data, momentum).memory == 4 * 4 * 58 + activations
+    assert cost(METHODS["fedavg"](), model, 1.0, data, adamw).memory == 5 * 4 * 58 + activations
     assert (result.bytes_down, result.bytes_up) == (4 * 58, 4 * 58)
 
 
@@ -92,7 +92,7 @@ def test_macs_and_memory_agree_with_the_profiler(capacity, norm):
 def test_bfloat16_halves_what_most_layers_keep():
     model = model_of(build("resnet8", 10, SHAPE, norm="group"))
     exact, half = (
-        cost(METHODS["fedavg"](), model, 1.0, images(), 4, LocalTraining(precision=precision)).memory
+        cost(METHODS["fedavg"](), model, 1.0, images(), LocalTraining(batch_size=4, precision=precision)).memory
         for precision in ("float32", "bfloat16")
     )
     assert half < 0.9 * exact
@@ -102,15 +102,15 @@ def test_counting_moves_no_random_stream_but_its_own():
     """Dropout draws in the step that is counted."""
     model = model_of(nn.Sequential(nn.Flatten(), nn.Dropout(0.5), nn.Linear(768, 4)))
     before = torch.get_rng_state()
-    cost(METHODS["fedavg"](), model, 1.0, images(), 4)
+    cost(METHODS["fedavg"](), model, 1.0, images(), LocalTraining(batch_size=4))
     assert torch.equal(torch.get_rng_state(), before)
 
 
 def test_masks_save_bytes_and_slices_save_everything():
     model = model_of(build("resnet8", 10, SHAPE, norm="batch"), example=torch.zeros(2, *SHAPE))
-    whole = cost(METHODS["fedavg"](), model, 1.0, images(), 4)
-    mask = cost(METHODS["fedfibos"](), model, 0.25, images(), 4)
-    slice_ = cost(METHODS["heterofl"](), model, 0.25, images(), 4)
+    whole = cost(METHODS["fedavg"](), model, 1.0, images(), LocalTraining(batch_size=4))
+    mask = cost(METHODS["fedfibos"](), model, 0.25, images(), LocalTraining(batch_size=4))
+    slice_ = cost(METHODS["heterofl"](), model, 0.25, images(), LocalTraining(batch_size=4))
     assert mask.macs == whole.macs
     assert mask.memory == whole.memory
     assert mask.bytes_down < 0.35 * whole.bytes_down

@@ -70,8 +70,8 @@ def test_equal_frequencies_change_nothing_and_a_client_of_one_class_is_always_ri
     params, method = model.initial_params(), METHODS[name]()
     clients = [Client(n, 0.5, 0, 0, LocalTraining()) for n in range(2)]
     score = lambda at, works: (correct(model, at, work, test, 7, priors=priors) for work in works)  # noqa: E731
-    local = evaluate(method, model, params, method.init(params), clients, [equal, single], score)["local"]
-    only_equal = evaluate(method, model, params, method.init(params), clients, [equal, single[:0]], score)["local"]
+    local = evaluate(method, model, method.init(params), params, clients, [equal, single], score)["local"]
+    only_equal = evaluate(method, model, method.init(params), params, clients, [equal, single[:0]], score)["local"]
     assert only_equal["adjusted"] == {key: only_equal[key] for key in ("mean", "by_capacity")}
     assert local["adjusted"]["mean"] == pytest.approx((only_equal["mean"] + 1.0) / 2)
 
@@ -84,7 +84,7 @@ def test_the_share_that_is_really_held_is_on_record(name):
     clients = [Client(0, 0.5, 0, 0, LocalTraining())]
     test = TensorData(torch.zeros(2, 10), torch.tensor([0, 1]))
     score = lambda at, works: (correct(model, at, work, test, 2) for work in works)  # noqa: E731
-    found = evaluate(method, model, params, method.init(params), clients, [torch.arange(2)], score)["shares"]
+    found = evaluate(method, model, method.init(params), params, clients, [torch.arange(2)], score)["shares"]
     channels = (158 // 2 - 2) // 13  # each takes 10 weights, a bias and 2 weights of the classifier
     held = {"fedfibos": 79, "heterofl": 2 + 13 * channels}[name]
     assert found["0.5"] == round(held / 158, 6)

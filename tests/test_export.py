@@ -19,7 +19,7 @@ from fedfibos.data.images import TensorData
 from fedfibos.export import ExportError, _umask, describe, export_submodel, submodel_module
 from fedfibos.model import model_of
 from fedfibos.models import build
-from fedfibos.slices import prefix_slice
+from fedfibos.slices import prefix
 from fedfibos.submodel import full, mask_from_scores
 
 SUFFIXES = (".safetensors", ".pt2", ".onnx")
@@ -32,7 +32,7 @@ def model(norm="group", name="cnn"):
 
 def submodel_of(model, kind):
     if kind == "slice":
-        return prefix_slice(model, 0.25)
+        return prefix(model, 0.25)
     scores = model.initial_params().flat[: model.layout.num_maskable].abs()
     return mask_from_scores(scores, 0.25, model.layout) if kind == "mask" else full(model.layout)
 

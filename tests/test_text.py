@@ -18,7 +18,7 @@ from fedfibos.methods import METHODS
 from fedfibos.model import model_of
 from fedfibos.models import build, encode
 from fedfibos.simulate import simulate
-from fedfibos.slices import prefix_slice
+from fedfibos.slices import prefix
 from fedfibos.training import LocalTraining
 from fedfibos.types import Client
 
@@ -171,7 +171,7 @@ def test_a_slice_keeps_whole_heads_and_runs(checkpoint):
     query = "network.bert.encoder.layer.0.attention.self.query"
     assert named_units(module) == {query: 4}
     assert model.axes.sizes[query] == 4
-    piece = prefix_slice(model, 0.5)
+    piece = prefix(model, 0.5)
     assert dict(piece.widths)[query] in (2, 3)
     small = model.workspace(piece).load(piece.gather(model.initial_params().flat))
     assert small(**batch).shape == (1, 4)

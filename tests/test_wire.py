@@ -20,7 +20,7 @@ from fedfibos.model import Model, model_of
 from fedfibos.models import build
 from fedfibos.params import Params
 from fedfibos.payload import Reader
-from fedfibos.slices import prefix_slice
+from fedfibos.slices import prefix
 from fedfibos.submodel import Mask, budget, full, mask_from_scores
 from fedfibos.training import LocalTraining
 from fedfibos.types import Client, Upload
@@ -56,7 +56,7 @@ def submodel_of(kind, capacity=0.5):
     if kind == "full":
         return full(LAYOUT)
     scores = torch.rand(D, generator=torch.Generator().manual_seed(2))
-    return mask_from_scores(scores, capacity, LAYOUT) if kind == "mask" else prefix_slice(MODEL, capacity)
+    return mask_from_scores(scores, capacity, LAYOUT) if kind == "mask" else prefix(MODEL, capacity)
 
 
 def upload_of(submodel, observed=None, with_rows=False):

@@ -7,7 +7,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from fedfibos.params import Layout
+from fedfibos.params import Layout, Params
 from fedfibos.types import Upload
 
 Average = Literal["participants", "holders"]
@@ -65,6 +65,10 @@ class Sums:
         if average == "participants":
             return self.delta / self.weight
         return self.delta / self.held.clamp_min(_SMALLEST)  # Σ w·Δ is 0 where nobody held
+
+    def server_step(self, params: Params, average: Average, server_lr: float) -> Params:
+        """x ← x − η_s · mean Δ."""
+        return Params(params.layout, torch.sub(params.flat, self.mean_delta(average), alpha=server_lr))
 
     def mean_statistic(self) -> tuple[Tensor, Tensor] | None:
         """``(mean over the observers, observed)``, both shape ``(d,)``; None when nobody sent a statistic."""

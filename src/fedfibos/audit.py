@@ -29,10 +29,10 @@ WAYS = ("client_ordered", "shuffled", "recalibrated")
 
 
 def audit(
-    model: Model,
-    params: Params,
-    state: State,
     method: Method,
+    model: Model,
+    state: State,
+    params: Params,
     clients: Sequence[Client],
     test: Dataset,
     test_parts: Sequence[Tensor],
@@ -43,10 +43,10 @@ def audit(
     """Evaluate one checkpoint three ways, all on the same test examples: the clients' own test splits together.
 
     Args:
-        model: Architecture and layout; it must have batch normalisation.
-        params: Global parameters of the checkpoint.
-        state: The method's state there.
         method: Extracts the submodels.
+        model: Architecture and layout; it must have batch normalisation.
+        state: The method's state at the checkpoint.
+        params: Global parameters there.
         clients: All clients; of each capacity the first is taken.
         test: The test set.
         test_parts: Positions in it of each client's own split, by client id.

@@ -57,8 +57,7 @@ def cost(
     model: Model,
     capacity: float,
     data: Dataset,
-    batch_size: int,
-    local: LocalTraining | None = None,
+    local: LocalTraining,
 ) -> Cost:
     """Count what a client of some capacity has to afford in its first round.
 
@@ -67,17 +66,16 @@ def cost(
         model: Architecture and layout.
         capacity: γ in (0, 1].
         data: At least two examples of the kind that clients train on.
-        batch_size: B, for the memory.
-        local: Other settings of the local training; its steps and batch size are not used.
+        local: How clients train: batch size, optimiser and precision decide the memory.
     """
     params = model.initial_params()
     params = Params(params.layout, params.flat.to(model.device))
     state = method.init(params)
-    one_step = replace(local or LocalTraining(), steps=1, epochs=None, batch_size=2)
+    one_step = replace(local, steps=1, epochs=None, batch_size=2)
     client = Client(0, capacity, 0, 0, one_step, data)
     submodel = method.extract(model, state, params, client)
     layout = model.layout
-    indices = torch.arange(batch_size) % len(data)
+    indices = torch.arange(local.batch_size) % len(data)
     return Cost(
         capacity,
         submodel.num_held,

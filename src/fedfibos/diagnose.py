@@ -66,10 +66,10 @@ class _Point:
 
 
 def diagnose(
-    model: Model,
-    params: Params,
-    state: State,
     method: Method,
+    model: Model,
+    state: State,
+    params: Params,
     clients: Sequence[Client],
     capacities: Sequence[float],
     generator: torch.Generator,
@@ -80,10 +80,10 @@ def diagnose(
     """Measure what the paper's analysis assumes and bounds, at one checkpoint.
 
     Args:
-        model: Architecture and layout.
-        params: Global parameters x̃ of the checkpoint.
-        state: The method's state there.
         method: Extracts its own submodels.
+        model: Architecture and layout.
+        state: The method's state at the checkpoint.
+        params: Global parameters x̃ there.
         clients: Whom to measure, with their training data; each is measured at every capacity.
         capacities: γ of the submodels; each below 1 (at 1 nothing is left out).
         generator: Stream of the random selections.

@@ -141,8 +141,8 @@ def recalibrate(module: nn.Module, data: Dataset, place: Callable[[Inputs], Inpu
 def evaluate(
     method: Method,
     model: Model,
-    params: Params,
     state: State,
+    params: Params,
     clients: Sequence[Client],
     test_parts: Sequence[Tensor],
     score: Score,
@@ -153,8 +153,8 @@ def evaluate(
     Args:
         method: Extracts the submodels.
         model: Architecture and layout.
-        params: Global parameters.
         state: The method's state.
+        params: Global parameters.
         clients: All clients, with their present capacities.
         test_parts: Positions in the test set of each client's own split, by client id.
         score: Runs the forward passes.

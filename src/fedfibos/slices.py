@@ -36,19 +36,16 @@ def slice_of(model: Model, channels: Mapping[str, Tensor]) -> Submodel:
     return replace(kept, index=kept.index.to(model.device))
 
 
-def prefix_slice(model: Model, capacity: float) -> Slice:
-    """The first channels of every axis, as many as the parameter budget allows (:func:`width_for_budget`).
-
-    Args:
-        model: A model whose axes are known or can be derived.
-        capacity: γ in (0, 1], share of the maskable parameters.
+def prefix(model: Model, capacity: float, basis: CapacityBasis = "parameters") -> Submodel:
+    """The first channels of every axis, as many as the capacity affords; the whole model at capacity 1.
 
     Raises:
-        ValueError: The model has no axes, or the capacity is too small.
+        ValueError: Below 1, the model has no axes, or the capacity is too small.
     """
-    widths = model.axes.widths(width_for_budget(model.axes, model.layout, capacity))
-    kept = model.axes.slice(model.layout, {axis: torch.arange(width) for axis, width in widths.items()})
-    return replace(kept, index=kept.index.to(model.device))
+    if capacity == 1.0:
+        return full(model.layout)
+    widths = model.axes.widths(width_of(model, capacity, basis))
+    return slice_of(model, {axis: torch.arange(width) for axis, width in widths.items()})
 
 
 def train_slice(

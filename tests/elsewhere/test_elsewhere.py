@@ -171,7 +171,7 @@ def test_costs_are_the_same(name, device):
         module = build("cnn", 4, (1, 8, 8), norm="batch", seed=1, channels=(8, 16))
         model = model_of(module, example=torch.zeros(2, 1, 8, 8), device=where)
         data = TensorData(torch.randn(8, 1, 8, 8), torch.arange(8) % 4)
-        found.append(cost(METHODS[name](), model, 0.5, data, 4, LocalTraining(steps=1)))
+        found.append(cost(METHODS[name](), model, 0.5, data, LocalTraining(steps=1, batch_size=4)))
     assert replace(found[0], memory=0) == replace(found[1], memory=0)
 
 

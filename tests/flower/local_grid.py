@@ -21,15 +21,38 @@ from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid
 from flwr.supercore.task_identity import TaskIdentity
 
-from fedfibos.experiment import Experiment, load_experiment
-from fedfibos.flower import client_app, experiment_task, server_app
+from fedfibos.experiment import Experiment, load_experiment, to_toml
+from fedfibos.flower import Task, client_app, server_app
 from fedfibos.flower.new import TEMPLATE
+from fedfibos.flower.task import Federation
+from fedfibos.model import Model
 from fedfibos.simulate import build_world
 
 RUN, SERVER = 1, 1
 
+
 Tamper = Callable[[Message, Message], list[Message]]
 """(what was asked, the reply) -> what arrives instead."""
+
+
+def experiment_task(experiment: Experiment, model: Model, **federation: Any) -> Task:
+    """The task of an experiment of the simulator.
+
+    Args:
+        experiment: What the simulator would run. Clients declare their capacities themselves.
+        model: Its model, as of :func:`fedfibos.simulate.build_world`.
+        **federation: Further fields of :class:`Federation`.
+    """
+    own = experiment.federation
+    fields = {"evaluate_every": experiment.evaluation.every, "weighting": own.weighting, **federation}
+    return Task(
+        experiment.build_method(),
+        model,
+        experiment.local,
+        Federation(rounds=own.rounds, cohort=own.cohort, **fields),
+        experiment.seed,
+        to_toml(experiment),
+    )
 
 
 @dataclass

@@ -43,14 +43,14 @@ def diagnosed(method: Method, **changes: Any) -> dict[str, Any]:
     model = tiny_model()
     params, state, clients = checkpoint(method, model)
     arguments = {"clients": clients, "capacities": CAPACITIES, "generator": stream(7, "diagnosis"), **changes}
-    return diagnose(model, params, state, method, **arguments)
+    return diagnose(method, model, state, params, **arguments)
 
 
 def test_numbers_of_one_client_are_those_of_theory() -> None:
     method, model = FedFIbOS(sharing="client"), tiny_model()
     params, state, clients = checkpoint(method, model)
     client, k = clients[2], 20
-    found = diagnose(model, params, state, method, [client], [k / model.layout.num_maskable], stream(0, "x"))
+    found = diagnose(method, model, state, params, [client], [k / model.layout.num_maskable], stream(0, "x"))
     here = next(iter(found["capacities"].values()))
     values = params.flat[: model.layout.num_maskable]
     assert client.data is not None
@@ -111,7 +111,7 @@ def test_only_selections_of_k_coordinates_are_put_in_order() -> None:
     model = tiny_model()
     params, _, clients = checkpoint(FedFIbOS(), model)
     found = [
-        diagnose(model, params, method.init(params), method, clients, CAPACITIES, stream(0, "d"))["capacities"]
+        diagnose(method, model, method.init(params), params, clients, CAPACITIES, stream(0, "d"))["capacities"]
         for method in (FedAvg(), FedFIbOS(criterion="magnitude"))
     ]
     for capacity in map(str, CAPACITIES):
@@ -139,7 +139,7 @@ def test_the_loss_is_the_one_the_client_trains_with() -> None:
     for absent in ("keep", "mask"):
         local = LocalTraining(steps=1, absent_labels=absent)
         client = replace(clients[0], data=data.subset(keep), local=local)
-        found.append(diagnose(model, params, state, method, [client], [0.5], stream(0, "d")))
+        found.append(diagnose(method, model, state, params, [client], [0.5], stream(0, "d")))
     plain, masked = (f["capacities"]["0.5"]["selections"]["magnitude"] for f in found)
     assert plain["jaccard"] == masked["jaccard"]
     assert plain["surrogate"] != masked["surrogate"]
@@ -157,17 +157,17 @@ def test_batch_normalisation_falls_back_to_minibatches_and_says_so() -> None:
     model = model_of(nn.Sequential(nn.Linear(4, 6), nn.BatchNorm1d(6), nn.ReLU(), nn.Linear(6, 3)))
     method = FedFIbOS()
     params, state, clients = checkpoint(method, model)
-    found = diagnose(model, params, state, method, clients, [0.5], stream(0, "d"))
+    found = diagnose(method, model, state, params, clients, [0.5], stream(0, "d"))
     assert found["fisher_from"] == "minibatch"
     with pytest.raises(ValueError, match="without batch normalisation"):
-        diagnose(model, params, state, method, clients, [0.5], stream(0, "d"), fisher_from="per_example")
+        diagnose(method, model, state, params, clients, [0.5], stream(0, "d"), fisher_from="per_example")
 
 
 def test_inputs_are_left_as_they_were() -> None:
     model, method = tiny_model(), FedFIbOS()
     params, state, clients = checkpoint(method, model)
     before, score = params.sha256(), state.tensors["score"].clone()
-    diagnose(model, params, state, method, clients, CAPACITIES, stream(0, "d"))
+    diagnose(method, model, state, params, clients, CAPACITIES, stream(0, "d"))
     assert params.sha256() == before
     assert torch.equal(state.tensors["score"], score)
 

@@ -22,11 +22,11 @@ def audit_run(run: Path, batch_size: int, data_dir: Path | None, device: str, co
     world, at = opened.world, opened.checkpoint
     population = world.population
     result = audit(
-        world.model,
-        at.params,
-        at.state,
         world.method,
-        population.clients(list(range(len(population))), at.round),
+        world.model,
+        at.state,
+        at.params,
+        population.everyone(at.round),
         world.split.test,
         population.test_parts,
         population.calibration(opened.experiment.evaluation.recalibration_samples),

@@ -47,7 +47,7 @@ def diagnose_run(
     ids = [i * len(population) // count for i in range(count)]
     clients = [replace(client, data=population.data(client.id)) for client in population.clients(ids, at.round)]
     generator = stream(opened.experiment.seed, "diagnose", at.round)
-    result = diagnose(world.model, at.params, at.state, world.method, clients, capacities, generator)
+    result = diagnose(world.method, world.model, at.state, at.params, clients, capacities, generator)
     write_whole(run / FILE, json.dumps(result, indent=1) + "\n")
     console.width = max(console.width, 112)  # narrower, numbers would be cut
     console.print(diagnosis_table(result))

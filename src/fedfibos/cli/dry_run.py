@@ -18,11 +18,10 @@ from fedfibos.simulate import World, build_world
 
 def plan(world: World, experiment: Experiment) -> list[tuple[int, Cost]]:
     """(Number of clients in round 0, cost) of every capacity, largest first."""
-    capacities = [client.capacity for client in world.population.clients(list(range(len(world.population))), 0)]
+    capacities = [client.capacity for client in world.population.everyone(0)]
     data = world.split.train.subset(torch.arange(2))
-    local = experiment.local
     return [
-        (capacities.count(capacity), cost(world.method, world.model, capacity, data, local.batch_size, local))
+        (capacities.count(capacity), cost(world.method, world.model, capacity, data, experiment.local))
         for capacity in sorted(set(capacities), reverse=True)
     ]
 

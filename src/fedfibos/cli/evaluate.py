@@ -29,9 +29,9 @@ def evaluate_run(run: Path, data_dir: Path | None, device: str, console: Console
     result = evaluate(
         world.method,
         world.model,
-        at.params,
         at.state,
-        population.clients(list(range(len(population))), at.round),
+        at.params,
+        population.everyone(at.round),
         population.test_parts,
         lambda params, works: (setting.score(params, work) for work in works),
         experiment.evaluation.submodel_clients,

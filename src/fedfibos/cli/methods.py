@@ -85,7 +85,7 @@ def costs_of(model_name: str) -> Table:
     Raises:
         ExperimentError: Unknown model, or one of texts.
     """
-    shape, num_classes, batch_size = (3, 32, 32), 10, 20
+    shape, num_classes, local = (3, 32, 32), 10, LocalTraining()
     images = TensorData(torch.zeros(2, *shape), torch.tensor([0, 1]))
     try:
         data, module = encode(model_name, images, {}), build(model_name, num_classes, shape)
@@ -95,9 +95,9 @@ def costs_of(model_name: str) -> Table:
     rows = []
     for name, method in METHODS.items():
         for capacity in UNIFORM:
-            rows.append(((name,), cost(method(), model, capacity, data, batch_size)))
-    title = f"{model_name} on 3x32x32 images, 10 classes, {model.layout.size:,} parameters, batches of {batch_size}"
-    return cost_table(title, ("method",), rows)
+            rows.append(((name,), cost(method(), model, capacity, data, local)))
+    of = f"{model_name} on 3x32x32 images, 10 classes, {model.layout.size:,} parameters"
+    return cost_table(f"{of}, batches of {local.batch_size}", ("method",), rows)
 
 
 def costs_in(world: World, experiment: Experiment) -> Table:
@@ -113,7 +113,7 @@ def costs_in(world: World, experiment: Experiment) -> Table:
     for name, chosen in methods.items():
         try:
             for capacity in sorted(experiment.federation.capacities, reverse=True):
-                rows.append(((name,), cost(chosen, world.model, capacity, data, local.batch_size, local)))
+                rows.append(((name,), cost(chosen, world.model, capacity, data, local)))
         except ValueError as error:
             left_out.append(f"{name}: {error}")
     title = f"{experiment.model.name} on {experiment.data.name}, {world.model.layout.size:,} parameters, "

@@ -9,6 +9,6 @@ os.environ.setdefault("FLWR_DISABLE_UPDATE_CHECK", "1")
 from fedfibos.flower.client_app import client_app
 from fedfibos.flower.server_app import serve, server_app
 from fedfibos.flower.strategy import SubmodelStrategy
-from fedfibos.flower.task import Task, experiment_task, task_of
+from fedfibos.flower.task import Task, task_of
 
-__all__ = ["SubmodelStrategy", "Task", "client_app", "experiment_task", "serve", "server_app", "task_of"]
+__all__ = ["SubmodelStrategy", "Task", "client_app", "serve", "server_app", "task_of"]

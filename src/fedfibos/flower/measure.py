@@ -15,8 +15,8 @@ from fedfibos.cost import training_memory
 from fedfibos.flower.task import Task
 from fedfibos.local import local_training
 from fedfibos.payload import WireError
-from fedfibos.slices import prefix_slice
-from fedfibos.submodel import Submodel, full
+from fedfibos.slices import prefix
+from fedfibos.submodel import Submodel
 from fedfibos.types import Client, Dataset
 
 CAPACITIES = (1.0, 0.5, 0.25, 0.125, 0.0625)
@@ -36,7 +36,7 @@ def affordable(task: Task, data: Dataset, *, memory_limit: float | None, seconds
     """
     for capacity in CAPACITIES:
         try:
-            submodel = full(task.model.layout) if capacity == 1.0 else prefix_slice(task.model, capacity)
+            submodel = prefix(task.model, capacity)
         except ValueError:
             break  # no slice of the model is as small as this
         fits = memory_limit is None or step_bytes(task, submodel, data) <= memory_limit

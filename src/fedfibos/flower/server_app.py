@@ -193,6 +193,6 @@ def on_test_set(task: Task, test: Dataset, calibration: Dataset | None = None) -
             }
         clients = clients_of(task, done.roster, list(done.roster), done.number)
         nothing = cast(Sequence[Tensor], dict.fromkeys(done.roster, torch.empty(0, dtype=torch.int64)))
-        return evaluate(task.method, task.model, done.params, done.state, clients, nothing, score)
+        return evaluate(task.method, task.model, done.state, done.params, clients, nothing, score)
 
     return evaluated

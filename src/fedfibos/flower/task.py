@@ -11,7 +11,6 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass as validated
 from torch import nn
 
-from fedfibos.experiment import Experiment, to_toml
 from fedfibos.inputs import Inputs
 from fedfibos.method import Method
 from fedfibos.methods.fedfibos import FedFIbOS
@@ -126,26 +125,6 @@ def task_of(module: nn.Module, config: Settings, *, example: Inputs | None = Non
     }
     model = model_of(module, maskable=maskable_names(module, held), example=example)
     return Task(choice.build(), model, local, federation, seed, tomli_w.dumps(resolved))
-
-
-def experiment_task(experiment: Experiment, model: Model, **federation: Any) -> Task:
-    """The task of an experiment of the simulator.
-
-    Args:
-        experiment: What the simulator would run. Clients declare their capacities themselves.
-        model: Its model, as of :func:`fedfibos.simulate.build_world`.
-        **federation: Further fields of :class:`Federation`.
-    """
-    own = experiment.federation
-    fields = {"evaluate_every": experiment.evaluation.every, "weighting": own.weighting, **federation}
-    return Task(
-        experiment.build_method(),
-        model,
-        experiment.local,
-        Federation(rounds=own.rounds, cohort=own.cohort, **fields),
-        experiment.seed,
-        to_toml(experiment),
-    )
 
 
 def shares_a_score(method: Method) -> bool:

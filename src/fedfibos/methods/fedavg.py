@@ -15,15 +15,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import torch
-
 from fedfibos.aggregate import Average, Sums
 from fedfibos.fields import check_fields
 from fedfibos.local import local_training
 from fedfibos.model import Model
 from fedfibos.params import Params
-from fedfibos.slices import prefix_slice
-from fedfibos.submodel import Submodel, check_capacity, full
+from fedfibos.slices import prefix
+from fedfibos.submodel import Submodel, check_capacity
 from fedfibos.types import Client, State, Upload
 
 
@@ -57,7 +55,7 @@ class FedAvg:
 
     def extract(self, model: Model, state: State, params: Params, client: Client) -> Submodel:
         """The same submodel for every client."""
-        return full(model.layout) if self.capacity == 1.0 else prefix_slice(model, self.capacity)
+        return prefix(model, self.capacity)
 
     def train(self, model: Model, params: Params, submodel: Submodel, client: Client) -> Upload:
         """Plain local training."""
@@ -69,5 +67,4 @@ class FedAvg:
 
     def aggregate(self, state: State, params: Params, sums: Sums) -> tuple[State, Params]:
         """x ← x − η_s · mean Δ."""
-        step = sums.mean_delta(self.average)
-        return state, Params(params.layout, torch.sub(params.flat, step, alpha=self.server_lr))
+        return state, sums.server_step(params, self.average, self.server_lr)

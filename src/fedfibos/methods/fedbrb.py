@@ -125,7 +125,7 @@ class FedBRB:
 
     def aggregate(self, state: State, params: Params, sums: Sums) -> tuple[State, Params]:
         """x ← x − η_s · mean Δ, then the broadcast to what nobody held."""
-        flat = torch.sub(params.flat, sums.mean_delta(self.average), alpha=self.server_lr)
+        flat = sums.server_step(params, self.average, self.server_lr).flat
         noted = {name: tensor for name, tensor in state.tensors.items() if name.startswith(_ROUND)}
         kept = {name: tensor for name, tensor in state.tensors.items() if name not in noted}
         if self.broadcast > 0:

@@ -162,8 +162,7 @@ class FedFIbOS:
         """Line 20 and, for a shared score, the EMA of the participants' mean estimate."""
         if self.sharing != "client" and (mean := sums.mean_statistic()) is not None:
             state = state.with_tensors(score=self._ema.step(state.tensors["score"], *mean))
-        step = sums.mean_delta(self.average)
-        return state, Params(params.layout, torch.sub(params.flat, step, alpha=self.server_lr))
+        return state, sums.server_step(params, self.average, self.server_lr)
 
     def importance(self, state: State, params: Params, client: Client) -> Tensor | None:
         """The maintained score f̄ as it stands for this client, shape ``(d,)``; None without one, or evidence for it."""

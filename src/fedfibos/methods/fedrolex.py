@@ -96,8 +96,7 @@ class FedRolex:
 
     def aggregate(self, state: State, params: Params, sums: Sums) -> tuple[State, Params]:
         """x ← x − η_s · mean Δ; at η_s = 1 the mean over the holders' values."""
-        step = sums.mean_delta(self.average)
-        return state, Params(params.layout, torch.sub(params.flat, step, alpha=self.server_lr))
+        return state, sums.server_step(params, self.average, self.server_lr)
 
 
 def window(size: int, width: int, start: int) -> Tensor:

@@ -126,8 +126,7 @@ class FIARSE:
 
     def aggregate(self, state: State, params: Params, sums: Sums) -> tuple[State, Params]:
         """x ← x − η_s · mean Δ."""
-        step = sums.mean_delta(self.average)
-        return state, Params(params.layout, torch.sub(params.flat, step, alpha=self.server_lr))
+        return state, sums.server_step(params, self.average, self.server_lr)
 
     def _threshold(self, params: Params, held: Tensor, capacity: float) -> Tensor:
         """θ of every coordinate, shape (size,): the smallest held magnitude of its group; 0 where nothing is ranked.

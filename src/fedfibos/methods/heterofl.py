@@ -33,13 +33,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import torch
-
 from fedfibos.aggregate import Average, Sums
 from fedfibos.fields import check_fields
 from fedfibos.model import Model
 from fedfibos.params import Params
-from fedfibos.slices import CapacityBasis, scaler_cautions, slice_of, train_slice, width_of
+from fedfibos.slices import CapacityBasis, prefix, scaler_cautions, train_slice, width_of
 from fedfibos.submodel import Submodel
 from fedfibos.types import Client, State, Upload
 
@@ -78,8 +76,7 @@ class HeteroFL:
 
     def extract(self, model: Model, state: State, params: Params, client: Client) -> Submodel:
         """The first ⌈rC⌉ channels of every axis."""
-        widths = model.axes.widths(width_of(model, client.capacity, self.capacity_basis))
-        return slice_of(model, {axis: torch.arange(width) for axis, width in widths.items()})
+        return prefix(model, client.capacity, self.capacity_basis)
 
     def train(self, model: Model, params: Params, submodel: Submodel, client: Client) -> Upload:
         """Local training, scaled."""
@@ -92,8 +89,7 @@ class HeteroFL:
 
     def aggregate(self, state: State, params: Params, sums: Sums) -> tuple[State, Params]:
         """x ← x − η_s · mean Δ; at η_s = 1 the mean over the holders' values."""
-        step = sums.mean_delta(self.average)
-        return state, Params(params.layout, torch.sub(params.flat, step, alpha=self.server_lr))
+        return state, sums.server_step(params, self.average, self.server_lr)
 
 
 PRESETS: dict[str, dict[str, Any]] = {

@@ -243,9 +243,9 @@ class _Run:
             record["evaluation"] = evaluate(
                 self.world.method,
                 self.world.model,
-                now.params,
                 now.state,
-                population.clients(list(range(len(population))), now.round),
+                now.params,
+                population.everyone(now.round),
                 population.test_parts,
                 engine.score,
                 self.experiment.evaluation.submodel_clients,
@@ -256,7 +256,7 @@ class _Run:
     def check_fleet(self, now: Checkpoint) -> None:
         """Warn of submodels with dead layers, and of coordinates that no client ever holds."""
         world = self.world
-        clients = world.population.clients(list(range(len(world.population))), now.round)
+        clients = world.population.everyone(now.round)
         first = {client.capacity: client for client in reversed(clients)}
         for capacity in sorted(first):
             submodel = world.method.extract(world.model, now.state, now.params, first[capacity])

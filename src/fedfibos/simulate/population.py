@@ -87,6 +87,10 @@ class Population:
             for n, capacity in zip(ids, self.capacities.of(ids, t), strict=True)
         ]
 
+    def everyone(self, t: int) -> list[Client]:
+        """All clients as they are in round t."""
+        return self.clients(list(range(len(self))), t)
+
     @cached_property
     def mean_size(self) -> float:
         """Mean number of training examples of a client."""
