@@ -34,6 +34,7 @@ app = typer.Typer(
 app.add_typer(flower_app, name="flower")
 
 FAILED, WRONG_USAGE, INTERRUPTED = 1, 2, 130
+WIDE = 120
 
 
 class Device(StrEnum):
@@ -101,6 +102,12 @@ def _log_on_stderr() -> Iterator[None]:
         log.setLevel(before)
 
 
+def _console() -> Console:
+    """Standard output; into a file or a pipe, which have no width, tables may be wider than 80 columns."""
+    narrow = sys.stdout.isatty() or "COLUMNS" in os.environ
+    return Console() if narrow else Console(width=WIDE)
+
+
 def _fail(message: str, code: int) -> int:
     """One line on standard error."""
     print("fedfibos: " + " ".join(message.split()), file=sys.stderr)
@@ -153,7 +160,7 @@ def run(
     if out is None or dry_run:
         from fedfibos.cli.dry_run import show_plan
 
-        show_plan(settings, data_dir, Console(), lambda text: print(f"warning: {text}", file=sys.stderr))
+        show_plan(settings, data_dir, _console(), lambda text: print(f"warning: {text}", file=sys.stderr))
         return 0
     _check_device(device)
     if resume and not (out / "config.toml").exists():
@@ -171,7 +178,7 @@ def _simulate(settings: Any, out: Path, again: Sequence[str], **options: Any) ->
     from fedfibos.progress import progress_on
     from fedfibos.simulate import Interrupted, simulate
 
-    console = Console()
+    console = _console()
     progress = progress_on(console)
     progress.start(settings)
     final = None
@@ -226,7 +233,7 @@ def sweep(
     try:
         _check_device(device)
         options = {"workers": workers, "device": device.value, "data_dir": data_dir}
-        done = run_sweep(study, overrides or (), out, only or (), dry_run, Console(), **options)
+        done = run_sweep(study, overrides or (), out, only or (), dry_run, _console(), **options)
     except Interrupted as stop:
         command = again(study, overrides or (), out, only or (), rest)
         return _fail(f"{stop} of the current run; go on with: {command}", INTERRUPTED)
@@ -241,7 +248,7 @@ def report(
     """Write one self-contained page of tables and figures from finished runs."""
     from fedfibos.cli.report import report as write
 
-    write(runs, out, Console())
+    write(runs, out, _console())
 
 
 @app.command()
@@ -254,7 +261,7 @@ def audit(
     """Show what evaluation on the statistics of test batches would make of a run (models with BatchNorm)."""
     from fedfibos.cli.audit import audit_run
 
-    _on_checkpoint(lambda: audit_run(run_directory, batch_size, data_dir, device.value, Console()), device)
+    _on_checkpoint(lambda: audit_run(run_directory, batch_size, data_dir, device.value, _console()), device)
 
 
 @app.command()
@@ -266,7 +273,7 @@ def evaluate(
     """Measure the accuracies of a run's last checkpoint anew."""
     from fedfibos.cli.evaluate import evaluate_run
 
-    _on_checkpoint(lambda: evaluate_run(run_directory, data_dir, device.value, Console()), device)
+    _on_checkpoint(lambda: evaluate_run(run_directory, data_dir, device.value, _console()), device)
 
 
 @app.command()
@@ -283,9 +290,9 @@ def export(
 
     def work() -> None:
         if app is not None:
-            export_app(run_directory, app, capacity, client, out, Console())
+            export_app(run_directory, app, capacity, client, out, _console())
         else:
-            export_run(run_directory, capacity, client, out, data_dir, Console())
+            export_run(run_directory, capacity, client, out, data_dir, _console())
 
     _on_checkpoint(work, Device.cpu)
 
@@ -302,7 +309,7 @@ def diagnose(
     from fedfibos.cli.diagnose import diagnose_run
 
     def work() -> None:
-        diagnose_run(run_directory, clients, capacity or (), data_dir, device.value, Console())
+        diagnose_run(run_directory, clients, capacity or (), data_dir, device.value, _console())
 
     _on_checkpoint(work, device)
 
@@ -330,7 +337,7 @@ def methods(
     from fedfibos.experiment import load_experiment
     from fedfibos.simulate import build_world
 
-    console = Console()
+    console = _console()
     if experiment is None:
         costs = costs_of(model)
     else:
@@ -346,7 +353,7 @@ def settings(
     """Explain what an experiment file may hold: keys, defaults, values."""
     from fedfibos.cli.settings import show_settings
 
-    show_settings(word, Console())
+    show_settings(word, _console())
 
 
 @app.command()
@@ -354,7 +361,7 @@ def data(data_dir: DataDir = None) -> None:
     """List the data sets: where each was found, or which file to put where."""
     from fedfibos.cli.datasets import show_data
 
-    show_data(data_dir, Console())
+    show_data(data_dir, _console())
 
 
 @app.command()
@@ -369,7 +376,7 @@ def demo(
     from fedfibos.simulate import Interrupted
 
     try:
-        run_demo(out or new_folder(Path("runs")), workers, Console())
+        run_demo(out or new_folder(Path("runs")), workers, _console())
     except Interrupted as stop:
         return _fail(f"{stop}; the demo is not resumed, start it again", INTERRUPTED)
     return 0

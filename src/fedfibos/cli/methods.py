@@ -109,7 +109,8 @@ def costs_in(world: World, experiment: Experiment) -> Table:
     rows: list[tuple[tuple[str, ...], Cost]] = []
     left_out = []
     local = experiment.local
-    methods = {name: method() for name, method in METHODS.items()} | {experiment.method.name: world.method}
+    chosen_name = experiment.method.name.rpartition(":")[2]  # of a user's own, the class
+    methods = {name: method() for name, method in METHODS.items()} | {chosen_name: world.method}
     for name, chosen in methods.items():
         try:
             for capacity in sorted(experiment.federation.capacities, reverse=True):
