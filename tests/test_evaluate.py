@@ -95,7 +95,8 @@ def test_a_checkpoint_evaluated_again_gives_the_numbers_of_the_run(tmp_path, pre
     (tmp_path / "a.toml").write_text(
         'model = { name = "mlp", options = { hidden = [16] } }\n'
         f'[method]\nname = "fedfibos"\n{preset}\n'
-        "[federation]\nclients = 10\ncohort = 5\nrounds = 2\n[local]\nsteps = 3\n"
+        '[federation]\nclients = 10\ncohort = 5\nrounds = 2\nassignment = "dynamic"\n[local]\nsteps = 3\n'
+        "[evaluation]\nsubmodel_clients = 1\n"
     )
     run = tmp_path / "run"
     assert main(["run", str(tmp_path / "a.toml"), "--out", str(run), "--workers", "2"]) == 0
