@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import io
+import logging
 import re
 import socket
 import sys
@@ -31,6 +32,7 @@ NODES = [{"client-id": n, "capacity": capacity} for n, capacity in enumerate((1.
 
 
 def test_the_app_runs_as_it_is_written(tmp_path, caplog):
+    caplog.set_level(logging.INFO, "flwr")  # other tests quiet it
     final = run_template(tmp_path / "run", NODES, **{"federation.rounds": 2, "federation.evaluate_every": 2})
     lines = lines_of(tmp_path / "run")
     told = [record.getMessage() for record in caplog.records if "round" in record.getMessage()]

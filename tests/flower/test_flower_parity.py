@@ -21,6 +21,7 @@ VARIANTS: dict[str, tuple[str, ...]] = {
     "fedfibos-held-head": ("method.name=fedfibos", 'model.held=["classifier"]'),
     "heterofl-held-head": ("method.name=heterofl", 'model.held=["classifier"]'),
     "fedfibos-samples": ("method.name=fedfibos", "federation.weighting=samples"),
+    "fedfibos-cosine": ("method.name=fedfibos", "local.schedule=cosine"),
 }
 
 
