@@ -74,7 +74,7 @@ def evaluated(personal, submodel_clients=None, clients=FLEET, own=OWN):
 
     parts = [torch.tensor(part, dtype=torch.int64) for part in own]
     method, params = Prefixes(personal), MODEL.initial_params()
-    return evaluate(method, MODEL, params, State(), clients, parts, score, submodel_clients), scored
+    return evaluate(method, MODEL, State(), params, clients, parts, score, submodel_clients), scored
 
 
 LOCAL = {
