@@ -17,9 +17,10 @@ from rich.filesize import decimal
 
 from fedfibos.cli import main
 from fedfibos.cli.methods import summary
+from fedfibos.cli.progress import progress_on
 from fedfibos.experiment import load_experiment
 from fedfibos.methods import METHODS
-from fedfibos.progress import duration, percent, progress_on
+from fedfibos.readable import duration, percent
 
 FEDAVG = Path(__file__).parent.parent / "experiments" / "digits" / "fedavg.toml"
 

@@ -1,6 +1,7 @@
 """What docs/design.md says of the modules' dependencies, read from their imports (those for type annotations too)."""
 
 import ast
+import re
 from graphlib import TopologicalSorter
 from pathlib import Path
 
@@ -63,6 +64,15 @@ def below(module: str) -> set[str]:
 def test_no_two_modules_import_each_other():
     order = list(TopologicalSorter(GRAPH).static_order())  # raises CycleError with the circle
     assert len(order) == len(FILES) > 100
+
+
+def test_only_the_command_line_prints():
+    """The library returns numbers; tables and bars are the command line's."""
+    using = {
+        name for name, path in FILES.items() if re.search(r"^\s*(from|import) rich\b", path.read_text(), re.MULTILINE)
+    }
+    assert "fedfibos.cli.progress" in using
+    assert [name for name in using if not name.startswith("fedfibos.cli")] == []
 
 
 @pytest.mark.parametrize(

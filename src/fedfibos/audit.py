@@ -13,7 +13,6 @@ from dataclasses import replace
 from typing import Any
 
 import torch
-from rich.table import Table
 from torch import Tensor, nn
 
 from fedfibos.evaluate import Scoring, correct
@@ -21,7 +20,6 @@ from fedfibos.inputs import forward
 from fedfibos.method import Method
 from fedfibos.model import Model, has_batch_norm
 from fedfibos.params import Params
-from fedfibos.progress import percent
 from fedfibos.submodel import Submodel
 from fedfibos.types import Client, Dataset, State
 
@@ -109,16 +107,3 @@ def _on_batch_statistics(
             for scores in [forward(module, model.place(test.batch(batch)))]
         )
     return hits / len(order)
-
-
-def audit_table(result: dict[str, Any]) -> Table:
-    """The numbers of :func:`audit` for a terminal."""
-    table = Table(
-        title=f"Accuracy at round {result['round']} on {result['examples']} test examples, batches of "
-        f"{result['batch_size']}, by the statistics that batch normalisation uses"
-    )
-    for heading in ("capacity", "batch's own, client after client", "batch's own, shuffled", "of training data"):
-        table.add_column(heading, justify="right")
-    for capacity, found in result["capacities"].items():
-        table.add_row(f"{float(capacity):g}", *(percent(found[way]) for way in WAYS))
-    return table

@@ -17,8 +17,6 @@ from functools import partial
 from typing import Any, Literal
 
 import torch
-from rich.console import Group
-from rich.table import Table
 from torch import Tensor
 
 from fedfibos.local import cross_entropy_loss
@@ -41,13 +39,6 @@ from fedfibos.theory import (
     surrogate,
 )
 from fedfibos.types import Client, Dataset, State
-
-LEGEND = (
-    "ε: the surrogate, squares of the weights left out times their squared Fisher. e: squared difference of the "
-    "gradients with and without the mask, on the held coordinates or on all; δ² = e / ‖x̃‖². Jaccard: with the "
-    "selection of the same size by magnitude. A4 violated: pairs across the boundary that F (or f̄) and F²x̃² order "
-    "otherwise. A5 orders e: how often ε orders two selections as e does; chance is .5."
-)
 
 READINGS: tuple[Literal["held", "dense"], ...] = ("held", "dense")
 """Of the masking error: see :class:`fedfibos.theory.MaskingError`."""
@@ -246,32 +237,3 @@ def _nested(found: dict[tuple[str, ...], list[float]]) -> dict[str, Any]:
             branch = branch.setdefault(name, {})
         branch[path[-1]] = _summary(numbers)
     return tree
-
-
-def diagnosis_table(diagnosis: dict[str, Any]) -> Group:
-    """The numbers of :func:`diagnose` for a terminal: a table of selections, and one of the assumptions."""
-    selections = Table(title=f"Selections at round {diagnosis['round']}, mean over {len(diagnosis['clients'])} clients")
-    for heading in ("capacity", "selection", "ε", "e held", "e dense", "δ² held", "δ² dense", "Jaccard"):
-        selections.add_column(heading, justify="left" if heading == "selection" else "right")
-    assumptions = Table(title="Assumptions")
-    for heading in ("capacity", "k", "A4 violated: F", "A4 violated: f̄", "A5 orders e held", "A5 orders e dense"):
-        assumptions.add_column(heading, justify="right")
-    for capacity, found in diagnosis["capacities"].items():
-        for name, numbers in found["selections"].items():
-            cells = [numbers["surrogate"], *numbers["error"].values(), *numbers["coefficient"].values()]
-            cells = [f"{cell['mean']:.3g}" for cell in cells] + [_with_sd(numbers["jaccard"])]
-            selections.add_row(capacity, name, *cells, end_section=name == list(found["selections"])[-1])
-        agreement, violations = found.get("order_agreement", {}), found["violations"]
-        rest = [violations.get(name) for name in ("fisher", "maintained")] + [agreement.get(r) for r in READINGS]
-        assumptions.add_row(capacity, str(found["k"]), *map(_with_sd, rest))
-    selections.caption, selections.caption_justify = LEGEND, "left"
-    cv = {name: _with_sd(x) if isinstance(x, dict) else f"{x:.2f}" for name, x in diagnosis["cv"].items()}
-    assumptions.caption = "Coefficient of variation: " + ", ".join(f"{name} {text}" for name, text in cv.items())
-    return Group(selections, assumptions)
-
-
-def _with_sd(summary: dict[str, Any] | None) -> str:
-    """``mean ± sd``, or a dash for what was not measured."""
-    if summary is None:
-        return "–"
-    return f"{summary['mean']:.2f}" + (f" ± {summary['sd']:.2f}" if summary["sd"] is not None else "")

@@ -15,7 +15,8 @@ from tiny_federation import fleet, random_params, tiny_model
 from torch import nn
 from torch.nn.functional import cross_entropy
 
-from fedfibos.diagnose import diagnose, diagnosis_table
+from fedfibos.cli.diagnose import diagnosis_table
+from fedfibos.diagnose import diagnose
 from fedfibos.method import Method
 from fedfibos.methods.fedavg import FedAvg
 from fedfibos.methods.fedfibos import FedFIbOS

@@ -174,8 +174,8 @@ def run(
 
 def _simulate(settings: Any, out: Path, again: Sequence[str], **options: Any) -> int:
     """Run the engine, show its progress and results; Ctrl-C says how to resume (``again``)."""
+    from fedfibos.cli.progress import progress_on
     from fedfibos.cli.results import show_results
-    from fedfibos.progress import progress_on
     from fedfibos.simulate import Interrupted, simulate
 
     console = _console()
@@ -372,7 +372,7 @@ def demo(
     workers: Annotated[int | None, typer.Option(min=1, help="Processes; default: one a processor.")] = None,
 ) -> int:
     """Compare all methods at the same capacities on the bundled digits; about a minute."""
-    from fedfibos.demo import new_folder, run_demo
+    from fedfibos.cli.demo import new_folder, run_demo
     from fedfibos.simulate import Interrupted
 
     try:

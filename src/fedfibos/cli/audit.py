@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
+from rich.table import Table
 
-from fedfibos.audit import audit, audit_table
+from fedfibos.audit import WAYS, audit
 from fedfibos.files import write_whole
+from fedfibos.readable import percent
 from fedfibos.reopen import reopen
 from fedfibos.types import stream
 
@@ -36,3 +40,16 @@ def audit_run(run: Path, batch_size: int, data_dir: Path | None, device: str, co
     write_whole(run / FILE, json.dumps(result, indent=1) + "\n")
     console.print(audit_table(result))
     console.print(f"written: {run / FILE}", markup=False, highlight=False, soft_wrap=True)
+
+
+def audit_table(result: Mapping[str, Any]) -> Table:
+    """The numbers of :func:`audit` for a terminal."""
+    table = Table(
+        title=f"Accuracy at round {result['round']} on {result['examples']} test examples, batches of "
+        f"{result['batch_size']}, by the statistics that batch normalisation uses"
+    )
+    for heading in ("capacity", "batch's own, client after client", "batch's own, shuffled", "of training data"):
+        table.add_column(heading, justify="right")
+    for capacity, found in result["capacities"].items():
+        table.add_row(f"{float(capacity):g}", *(percent(found[way]) for way in WAYS))
+    return table

@@ -4,19 +4,28 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
-from rich.console import Console
+from rich.console import Console, Group
+from rich.table import Table
 
-from fedfibos.diagnose import diagnose, diagnosis_table
+from fedfibos.diagnose import READINGS, diagnose
 from fedfibos.files import write_whole
 from fedfibos.record import RecordError
 from fedfibos.reopen import reopen
 from fedfibos.types import stream
 
 FILE = "diagnosis.json"
+
+LEGEND = (
+    "ε: the surrogate, squares of the weights left out times their squared Fisher. e: squared difference of the "
+    "gradients with and without the mask, on the held coordinates or on all; δ² = e / ‖x̃‖². Jaccard: with the "
+    "selection of the same size by magnitude. A4 violated: pairs across the boundary that F (or f̄) and F²x̃² order "
+    "otherwise. A5 orders e: how often ε orders two selections as e does; chance is .5."
+)
 
 
 def diagnose_run(
@@ -52,3 +61,32 @@ def diagnose_run(
     console.width = max(console.width, 112)  # narrower, numbers would be cut
     console.print(diagnosis_table(result))
     console.print(f"written: {run / FILE}", markup=False, highlight=False, soft_wrap=True)
+
+
+def diagnosis_table(diagnosis: Mapping[str, Any]) -> Group:
+    """The numbers of :func:`diagnose` for a terminal: a table of selections, and one of the assumptions."""
+    selections = Table(title=f"Selections at round {diagnosis['round']}, mean over {len(diagnosis['clients'])} clients")
+    for heading in ("capacity", "selection", "ε", "e held", "e dense", "δ² held", "δ² dense", "Jaccard"):
+        selections.add_column(heading, justify="left" if heading == "selection" else "right")
+    assumptions = Table(title="Assumptions")
+    for heading in ("capacity", "k", "A4 violated: F", "A4 violated: f̄", "A5 orders e held", "A5 orders e dense"):
+        assumptions.add_column(heading, justify="right")
+    for capacity, found in diagnosis["capacities"].items():
+        for name, numbers in found["selections"].items():
+            cells = [numbers["surrogate"], *numbers["error"].values(), *numbers["coefficient"].values()]
+            cells = [f"{cell['mean']:.3g}" for cell in cells] + [_with_sd(numbers["jaccard"])]
+            selections.add_row(capacity, name, *cells, end_section=name == list(found["selections"])[-1])
+        agreement, violations = found.get("order_agreement", {}), found["violations"]
+        rest = [violations.get(name) for name in ("fisher", "maintained")] + [agreement.get(r) for r in READINGS]
+        assumptions.add_row(capacity, str(found["k"]), *map(_with_sd, rest))
+    selections.caption, selections.caption_justify = LEGEND, "left"
+    cv = {name: _with_sd(x) if isinstance(x, dict) else f"{x:.2f}" for name, x in diagnosis["cv"].items()}
+    assumptions.caption = "Coefficient of variation: " + ", ".join(f"{name} {text}" for name, text in cv.items())
+    return Group(selections, assumptions)
+
+
+def _with_sd(summary: Mapping[str, Any] | None) -> str:
+    """``mean ± sd``, or a dash for what was not measured."""
+    if summary is None:
+        return "–"
+    return f"{summary['mean']:.2f}" + (f" ± {summary['sd']:.2f}" if summary["sd"] is not None else "")

@@ -12,7 +12,7 @@ from rich.table import Table
 
 from fedfibos.cost import Cost, cost
 from fedfibos.experiment import Experiment, to_toml
-from fedfibos.progress import percent
+from fedfibos.readable import percent
 from fedfibos.simulate import World, build_world
 
 

@@ -12,7 +12,7 @@ from rich.table import Table
 from fedfibos.environment import describe
 from fedfibos.evaluate import evaluate
 from fedfibos.files import write_whole
-from fedfibos.progress import percent
+from fedfibos.readable import percent
 from fedfibos.record import EVALUATION
 from fedfibos.reopen import reopen
 from fedfibos.simulate.engine import setting_of

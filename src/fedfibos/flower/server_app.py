@@ -19,7 +19,7 @@ from fedfibos.flower.task import Settings, Task
 from fedfibos.local import one_thread
 from fedfibos.model import keeps_statistics
 from fedfibos.params import Params
-from fedfibos.progress import percent
+from fedfibos.readable import percent
 from fedfibos.record import RunDirectory
 from fedfibos.simulate.checkpoint import Checkpoint, CheckpointStore
 from fedfibos.submodel import full

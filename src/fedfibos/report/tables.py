@@ -8,7 +8,7 @@ from typing import Any
 
 from fedfibos.dotted import flat
 from fedfibos.experiment import to_toml
-from fedfibos.progress import duration
+from fedfibos.readable import duration
 from fedfibos.report.groups import Group, Problem, Sorted
 from fedfibos.report.records import Record
 from fedfibos.report.table import Cell, Table, row

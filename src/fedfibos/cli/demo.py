@@ -14,9 +14,10 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from fedfibos.cli.progress import RunProgress, progress_on
 from fedfibos.data.partition import Partition
 from fedfibos.experiment import Experiment
-from fedfibos.progress import RunProgress, percent, progress_on
+from fedfibos.readable import percent
 from fedfibos.sections import Data, Evaluation, Federation, MethodChoice, ModelChoice
 from fedfibos.simulate import simulate
 from fedfibos.training import LocalTraining

@@ -11,6 +11,7 @@ from rich.filesize import decimal
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from fedfibos.experiment import Experiment
+from fedfibos.readable import duration, percent
 
 
 class RunProgress(Protocol):
@@ -173,17 +174,3 @@ def title(experiment: Experiment) -> str:
         f"{federation.rounds} rounds, seed {experiment.seed}"
         + (", measured on held-out training examples" if experiment.evaluation.validation else "")
     )
-
-
-def percent(fraction: float | None) -> str:
-    """An accuracy for reading: 0.8125 -> ``81.2 %``."""
-    return "–" if fraction is None else f"{100 * fraction:.1f} %"
-
-
-def duration(seconds: float) -> str:
-    """Time for reading: ``42s``, ``3m05s``, ``2h07m``."""
-    whole = round(seconds)
-    if whole < 60:
-        return f"{whole}s"
-    minutes, rest = divmod(whole, 60)
-    return f"{minutes}m{rest:02d}s" if minutes < 60 else f"{minutes // 60}h{minutes % 60:02d}m"
