@@ -35,10 +35,11 @@ from typing import Any
 import torch
 from selection import SIZE
 
+from fedfibos.config.experiment import load_experiment
+from fedfibos.config.study import load_study
 from fedfibos.cost import forward_macs
 from fedfibos.data.images import ImageData
 from fedfibos.environment import describe
-from fedfibos.experiment import load_experiment
 from fedfibos.methods import METHODS
 from fedfibos.model import model_of
 from fedfibos.models import build
@@ -48,7 +49,6 @@ from fedfibos.simulate import Interrupted, simulate
 from fedfibos.simulate.overlapped import AT_A_TIME, Overlapped
 from fedfibos.simulate.setting import Setting
 from fedfibos.simulate.workers import InProcess
-from fedfibos.study import load_study
 from fedfibos.submodel import full
 from fedfibos.sweep import SweepProgress, run_study
 from fedfibos.training import LocalTraining

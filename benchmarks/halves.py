@@ -14,6 +14,7 @@ from typing import Any
 
 from torch import Tensor
 
+from fedfibos.config.study import load_study
 from fedfibos.params import Params
 from fedfibos.round import federated_round, sample
 from fedfibos.scores import FileRows
@@ -21,7 +22,6 @@ from fedfibos.select import top_k
 from fedfibos.simulate.engine import build_world
 from fedfibos.simulate.setting import Setting
 from fedfibos.simulate.workers import InProcess
-from fedfibos.study import load_study
 from fedfibos.submodel import budget
 from fedfibos.types import MemoryRows
 

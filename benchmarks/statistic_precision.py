@@ -19,17 +19,17 @@ from typing import Any, get_args
 
 import torch
 
+from fedfibos.config.experiment import load_experiment
 from fedfibos.environment import commit, cpu_model
 from fedfibos.evaluate import correct, evaluate
-from fedfibos.experiment import load_experiment
 from fedfibos.params import Layout
-from fedfibos.payload import Reader
-from fedfibos.precision import Precision, decode_statistic, encode_statistic
 from fedfibos.round import merge, run_in_turn, sample, submodels
 from fedfibos.simulate import World, build_world
 from fedfibos.submodel import Mask, mask_from_scores
 from fedfibos.theory import jaccard
 from fedfibos.types import Client, Upload
+from fedfibos.wire.payload import Reader
+from fedfibos.wire.precision import Precision, decode_statistic, encode_statistic
 
 EXPERIMENT = Path(__file__).parents[1] / "experiments" / "digits" / "fedfibos.toml"
 SEEDS = (0, 1, 2)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from fedfibos.settings import groups
+from fedfibos.config.settings import groups
 
 PAGE = Path(__file__).with_suffix(".md")
 HEAD = """# Settings

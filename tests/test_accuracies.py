@@ -11,18 +11,18 @@ import pytest
 import torch
 from torch import nn
 
+from fedfibos.config.experiment import Experiment
+from fedfibos.config.sections import Evaluation, Federation, MethodChoice, ModelChoice
 from fedfibos.evaluate import accuracy, evaluate
-from fedfibos.experiment import Experiment
 from fedfibos.model import model_of
 from fedfibos.report.groups import Group, Problem
 from fedfibos.report.records import Record
 from fedfibos.report.tables import by_capacity, results, statistics
 from fedfibos.round import federated_round, run_in_turn, sample
-from fedfibos.sections import Evaluation, Federation, MethodChoice, ModelChoice
+from fedfibos.runs.summary import summarise
 from fedfibos.simulate import build_world, simulate
 from fedfibos.spread import Spread, spread
 from fedfibos.submodel import Mask, budget
-from fedfibos.summary import summarise
 from fedfibos.training import LocalTraining
 from fedfibos.types import Client, State
 

@@ -9,6 +9,7 @@ import torch
 from safetensors.torch import load_model
 from torch import nn
 
+from fedfibos.channels.slices import _has_cut_outputs
 from fedfibos.cost import forward_macs
 from fedfibos.data.images import TensorData
 from fedfibos.evaluate import Scoring, accuracy, correct, evaluate
@@ -17,7 +18,6 @@ from fedfibos.local import local_training
 from fedfibos.methods import FIARSE, FedFIbOS, FedRolex
 from fedfibos.model import model_of
 from fedfibos.params import layout_of
-from fedfibos.slices import _has_cut_outputs
 from fedfibos.submodel import Mask, full
 from fedfibos.theory import coefficient_of_variation
 from fedfibos.traffic import upload_bytes

@@ -9,14 +9,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from fedfibos.axes import Axes, Part, axes_table, width_for_budget
-from fedfibos.check_axes import check_axes
-from fedfibos.derive import derive_axes
+from fedfibos.channels.axes import Axes, Part, axes_table, width_for_budget
+from fedfibos.channels.check import check_axes
+from fedfibos.channels.derive import derive_axes
+from fedfibos.channels.resize import resized
+from fedfibos.channels.slices import prefix
 from fedfibos.model import model_of
 from fedfibos.models import build
 from fedfibos.params import layout_of, params_of
-from fedfibos.resize import resized
-from fedfibos.slices import prefix
 from fedfibos.submodel import Slice
 from zoo import NUM_CLASSES, VOCABULARY, ZOO, Logits, LSTMClassifier, images, lstm_axes, tokens, zoo
 

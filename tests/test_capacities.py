@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedfibos.capacities import NON_UNIFORM, UNIFORM, Capacities, check_table, counts
-from fedfibos.experiment import load_experiment, to_toml
+from fedfibos.config.experiment import load_experiment, to_toml
 from fedfibos.validation import ExperimentError
 
 

@@ -18,7 +18,7 @@ from rich.filesize import decimal
 from fedfibos.cli import main
 from fedfibos.cli.methods import summary
 from fedfibos.cli.progress import progress_on
-from fedfibos.experiment import load_experiment
+from fedfibos.config.experiment import load_experiment
 from fedfibos.methods import METHODS
 from fedfibos.readable import duration, percent
 

@@ -10,13 +10,13 @@ import pytest
 import torch
 from torch import nn
 
+from fedfibos.config.experiment import load_experiment
+from fedfibos.config.study import load_study
 from fedfibos.data.images import TensorData
-from fedfibos.experiment import load_experiment
 from fedfibos.local import batch_indices
 from fedfibos.methods import FedFIbOS
 from fedfibos.model import model_of
 from fedfibos.round import federated_round, run_in_turn
-from fedfibos.study import load_study
 from fedfibos.training import LocalTraining
 from fedfibos.types import Client
 

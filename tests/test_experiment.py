@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from fedfibos.config.experiment import Experiment, load_experiment, to_toml
+from fedfibos.config.sections import Data, Federation, MethodChoice, ModelChoice
 from fedfibos.data.partition import Partition
-from fedfibos.experiment import Experiment, load_experiment, to_toml
 from fedfibos.methods import FedAvg, FedFIbOS
-from fedfibos.sections import Data, Federation, MethodChoice, ModelChoice
 from fedfibos.training import LocalTraining
 from fedfibos.validation import ExperimentError
 

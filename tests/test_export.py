@@ -14,12 +14,12 @@ from safetensors.torch import load_file
 from torch import nn
 
 import fedfibos.export
+from fedfibos.channels.slices import prefix
 from fedfibos.cli import main
 from fedfibos.data.images import TensorData
 from fedfibos.export import ExportError, _umask, describe, export_submodel, submodel_module
 from fedfibos.model import model_of
 from fedfibos.models import build
-from fedfibos.slices import prefix
 from fedfibos.submodel import full, mask_from_scores
 
 SUFFIXES = (".safetensors", ".pt2", ".onnx")

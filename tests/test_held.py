@@ -6,14 +6,14 @@ import pytest
 import torch
 from torch import nn
 
-from fedfibos.experiment import load_experiment, to_toml
+from fedfibos.channels.slices import _has_cut_outputs
+from fedfibos.config.experiment import load_experiment, to_toml
 from fedfibos.flower import task_of
 from fedfibos.model import model_of
 from fedfibos.models import build
 from fedfibos.params import layout_of, maskable_names
 from fedfibos.simulate import simulate
 from fedfibos.simulate.engine import build_world
-from fedfibos.slices import _has_cut_outputs
 from fedfibos.submodel import budget
 
 

@@ -11,9 +11,9 @@ import torch
 from torch import nn
 
 from fedfibos.cli import main
+from fedfibos.config.experiment import load_experiment, to_toml
 from fedfibos.data import Split, TensorData, load
 from fedfibos.data.partition import Partition, partition
-from fedfibos.experiment import load_experiment, to_toml
 from fedfibos.models import build
 from fedfibos.simulate import build_world
 from fedfibos.submodel import budget

@@ -9,11 +9,11 @@ from dataclasses import replace
 
 import pytest
 
-from fedfibos import environment
+from fedfibos.config.experiment import load_experiment, to_toml
 from fedfibos.environment import describe, shareable
-from fedfibos.experiment import load_experiment, to_toml
-from fedfibos.record import RecordError, RunDirectory
-from fedfibos.summary import summarise
+from fedfibos.runs import environment
+from fedfibos.runs.record import RecordError, RunDirectory
+from fedfibos.runs.summary import summarise
 
 
 @pytest.fixture
@@ -142,8 +142,8 @@ def test_two_processes_do_not_write_one_directory(tmp_path, experiment):
     out = tmp_path / "run"
     directory = RunDirectory.open(out, experiment, resume=False)
     program = (
-        "import sys; from pathlib import Path; from fedfibos.experiment import load_experiment\n"
-        "from fedfibos.record import RunDirectory\n"
+        "import sys; from pathlib import Path; from fedfibos.config.experiment import load_experiment\n"
+        "from fedfibos.runs.record import RunDirectory\n"
         "RunDirectory.open(Path(sys.argv[1]), load_experiment(sys.argv[2]), resume=True)"
     )
     command = [sys.executable, "-c", program, str(out), str(tmp_path / "experiment.toml")]

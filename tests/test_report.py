@@ -11,19 +11,19 @@ import pytest
 
 from fedfibos.cli import FAILED, main
 from fedfibos.cli.methods import summary
+from fedfibos.config.experiment import Experiment, to_toml
+from fedfibos.config.sections import Data, Evaluation, Federation, MethodChoice, ModelChoice
 from fedfibos.data.partition import Partition
-from fedfibos.experiment import Experiment, to_toml
 from fedfibos.methods import METHODS
-from fedfibos.record import RecordError
 from fedfibos.report import build_report, figures, html, write_report
 from fedfibos.report.groups import method_label, sort_records
 from fedfibos.report.paper import comparisons, reported
 from fedfibos.report.records import find_runs, read_record
 from fedfibos.report.table import Cell, Table, latex, markdown, row
 from fedfibos.report.tables import bytes_to_accuracy
-from fedfibos.sections import Data, Evaluation, Federation, MethodChoice, ModelChoice
+from fedfibos.runs.record import RecordError
+from fedfibos.runs.summary import summarise
 from fedfibos.spread import Spread
-from fedfibos.summary import summarise
 from fedfibos.training import LocalTraining
 
 FEW = Partition("pathological", classes_per_client=2)

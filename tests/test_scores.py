@@ -13,7 +13,7 @@ import torch
 from safetensors.torch import load_file
 
 from fedfibos import scores
-from fedfibos.experiment import load_experiment
+from fedfibos.config.experiment import load_experiment
 from fedfibos.halves import from_halves, to_halves
 from fedfibos.methods import FedFIbOS
 from fedfibos.scores import FileRows

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from fedfibos.cli import main
-from fedfibos.experiment import load_experiment, to_toml
-from fedfibos.idle import RULES, idle
+from fedfibos.config.experiment import load_experiment, to_toml
+from fedfibos.config.idle import RULES, idle
+from fedfibos.config.settings import groups
+from fedfibos.config.study import load_study
 from fedfibos.methods import METHODS
 from fedfibos.models import MODELS
-from fedfibos.settings import groups
-from fedfibos.study import load_study
 
 ROOT = Path(__file__).resolve().parent.parent
 

@@ -8,10 +8,10 @@ import torch
 from torch import Tensor, nn
 
 from fedfibos.absent import without_absent_classes
+from fedfibos.channels.slices import slice_of, train_slice, width_of
 from fedfibos.methods import METHODS
 from fedfibos.model import Model, model_of
 from fedfibos.round import federated_round, run_in_turn
-from fedfibos.slices import slice_of, train_slice, width_of
 from fedfibos.submodel import Slice
 from fedfibos.training import LocalTraining
 from fedfibos.types import Client, State

@@ -14,10 +14,10 @@ from fedfibos.capacities import NON_UNIFORM, UNIFORM
 from fedfibos.cli import INTERRUPTED, WRONG_USAGE, main
 from fedfibos.cli.dry_run import plan
 from fedfibos.cli.sweep import result
-from fedfibos.experiment import to_toml
+from fedfibos.config.experiment import to_toml
+from fedfibos.config.study import load_study
 from fedfibos.simulate import Interrupted, build_world
 from fedfibos.spread import Spread, spread
-from fedfibos.study import load_study
 from fedfibos.sweep import SweepProgress, run_study
 from fedfibos.validation import ExperimentError
 
@@ -120,8 +120,8 @@ def test_two_processes_share_a_study(study, tmp_path):
     first, _ = load_study(study, only=only).runs
     out = tmp_path / "out"
     program = (
-        "import sys; from pathlib import Path; from fedfibos.experiment import load_experiment\n"
-        "from fedfibos.record import RunDirectory\n"
+        "import sys; from pathlib import Path; from fedfibos.config.experiment import load_experiment\n"
+        "from fedfibos.runs.record import RunDirectory\n"
         "held = RunDirectory.open(Path(sys.argv[1]), load_experiment(sys.argv[2]), resume=True)\n"
         "print('held', flush=True); sys.stdin.read()"
     )

@@ -11,14 +11,14 @@ import pytest
 import torch
 from pyarrow import parquet
 
-from fedfibos.channels import named_units
+from fedfibos.channels.declared import named_units
+from fedfibos.channels.slices import prefix
+from fedfibos.config.experiment import load_experiment
 from fedfibos.data import TextData, TokenData, ag_news, load
-from fedfibos.experiment import load_experiment
 from fedfibos.methods import METHODS
 from fedfibos.model import model_of
 from fedfibos.models import build, encode
 from fedfibos.simulate import simulate
-from fedfibos.slices import prefix
 from fedfibos.training import LocalTraining
 from fedfibos.types import Client
 

@@ -15,16 +15,15 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from fedfibos.bitmap import pack_bits, pack_mask, unpack_bits, unpack_mask
+from fedfibos.channels.slices import prefix
 from fedfibos.model import Model, model_of
 from fedfibos.models import build
 from fedfibos.params import Params
-from fedfibos.payload import Reader
-from fedfibos.slices import prefix
 from fedfibos.submodel import Mask, budget, full, mask_from_scores
 from fedfibos.training import LocalTraining
 from fedfibos.types import Client, Upload
-from fedfibos.wire import (
+from fedfibos.wire.bitmap import pack_bits, pack_mask, unpack_bits, unpack_mask
+from fedfibos.wire.coding import (
     TOKEN_SIZE,
     WireError,
     decode_download,
@@ -37,6 +36,7 @@ from fedfibos.wire import (
     encode_upload,
     token_of,
 )
+from fedfibos.wire.payload import Reader
 
 MODEL: Model = model_of(build("cnn", 4, (1, 8, 8), seed=1, channels=[8, 16]), example=torch.zeros(2, 1, 8, 8))
 LAYOUT = MODEL.layout

@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from fedfibos.axes import Axes, Part, axes_table
-from fedfibos.derive import derive_axes
+from fedfibos.channels.axes import Axes, Part, axes_table
+from fedfibos.channels.derive import derive_axes
 from fedfibos.models import build
 
 NUM_CLASSES = 5

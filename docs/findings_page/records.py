@@ -11,8 +11,8 @@ from typing import Any
 
 from scipy.stats import t as student
 
-from fedfibos.record import FINAL
 from fedfibos.report.records import Record, read_record
+from fedfibos.runs.record import FINAL
 from fedfibos.spread import Spread, spread
 
 ACCURACIES: Mapping[str, tuple[str, ...]] = {

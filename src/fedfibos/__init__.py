@@ -9,12 +9,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from fedfibos.config.experiment import Experiment as Experiment
+    from fedfibos.config.experiment import load_experiment as load_experiment
     from fedfibos.data import load as load
     from fedfibos.data.partition import Partition as Partition
     from fedfibos.data.partition import partition as partition
     from fedfibos.evaluate import accuracy as accuracy
-    from fedfibos.experiment import Experiment as Experiment
-    from fedfibos.experiment import load_experiment as load_experiment
     from fedfibos.methods import METHODS as METHODS
     from fedfibos.model import model_of as model_of
     from fedfibos.round import federated_round as federated_round
@@ -25,14 +25,14 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "Client": "fedfibos.types",
-    "Experiment": "fedfibos.experiment",
+    "Experiment": "fedfibos.config.experiment",
     "LocalTraining": "fedfibos.training",
     "METHODS": "fedfibos.methods",
     "Partition": "fedfibos.data.partition",
     "accuracy": "fedfibos.evaluate",
     "federated_round": "fedfibos.round",
     "load": "fedfibos.data",
-    "load_experiment": "fedfibos.experiment",
+    "load_experiment": "fedfibos.config.experiment",
     "model_of": "fedfibos.model",
     "partition": "fedfibos.data.partition",
     "run_in_turn": "fedfibos.round",

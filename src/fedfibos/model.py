@@ -11,13 +11,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from fedfibos.axes import Axes
-from fedfibos.channels import named_axes, named_units
-from fedfibos.derive import derive_axes
+from fedfibos.channels.axes import Axes
+from fedfibos.channels.declared import named_axes, named_units
+from fedfibos.channels.derive import derive_axes
+from fedfibos.channels.resize import resized
 from fedfibos.inputs import Inputs
 from fedfibos.params import Layout, Params, layout_of, params_of
 from fedfibos.replay import recorder
-from fedfibos.resize import resized
 from fedfibos.submodel import Mask, Submodel
 
 

@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fedfibos.experiment import load_experiment
+from fedfibos.config.experiment import load_experiment
+from fedfibos.config.study import PlannedRun, Study
 from fedfibos.own import told
-from fedfibos.record import CONFIG, FINAL, BusyError, RecordError
 from fedfibos.round import NoUploadError
+from fedfibos.runs.record import CONFIG, FINAL, BusyError, RecordError
 from fedfibos.simulate import Interrupted, WorkerError, simulate
-from fedfibos.study import PlannedRun, Study
 
 OnRound = Callable[[Mapping[str, Any]], None]
 

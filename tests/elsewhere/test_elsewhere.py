@@ -21,13 +21,13 @@ from torch.utils.cpp_extension import include_paths, library_paths
 
 from fedfibos.cli.audit import audit_run
 from fedfibos.cli.diagnose import diagnose_run
+from fedfibos.config.experiment import load_experiment
 from fedfibos.cost import cost
 from fedfibos.data.images import TensorData
-from fedfibos.experiment import load_experiment
 from fedfibos.methods import METHODS
 from fedfibos.model import model_of
 from fedfibos.models import build
-from fedfibos.reopen import reopen
+from fedfibos.runs.reopen import reopen
 from fedfibos.select import top_k, top_k_many
 from fedfibos.simulate import simulate
 from fedfibos.training import LocalTraining

@@ -21,7 +21,7 @@ from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid
 from flwr.supercore.task_identity import TaskIdentity
 
-from fedfibos.experiment import Experiment, load_experiment, to_toml
+from fedfibos.config.experiment import Experiment, load_experiment, to_toml
 from fedfibos.flower import Task, client_app, server_app
 from fedfibos.flower.new import TEMPLATE
 from fedfibos.flower.task import Federation

@@ -23,10 +23,10 @@ from fedfibos.flower.launch import LaunchError, Processes, free_port
 from fedfibos.flower.measure import affordable, step_bytes
 from fedfibos.flower.meter import Meter
 from fedfibos.flower.new import FILES, TEMPLATE
-from fedfibos.payload import WireError
 from fedfibos.simulate import CheckpointStore
 from fedfibos.submodel import full
 from fedfibos.types import Client
+from fedfibos.wire.payload import WireError
 
 NODES = [{"client-id": n, "capacity": capacity} for n, capacity in enumerate((1.0, 0.25, 0.0625))]
 

@@ -26,14 +26,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from fedfibos.blocks import aligned, block_channels, broadcast_blocks, by_role, num_blocks, positional
+from fedfibos.channels.blocks import aligned, block_channels, broadcast_blocks, by_role, num_blocks, positional
+from fedfibos.channels.slices import input_dims
 from fedfibos.data.images import TensorData
 from fedfibos.methods.fedbrb import FedBRB
 from fedfibos.model import Model, model_of
 from fedfibos.models import build
 from fedfibos.params import Layout, layout_of
 from fedfibos.round import federated_round, run_in_turn
-from fedfibos.slices import input_dims
 from fedfibos.submodel import Mask, Slice
 from fedfibos.training import LocalTraining
 from fedfibos.types import Client, State, Upload

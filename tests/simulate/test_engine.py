@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from fedfibos.config.experiment import load_experiment
 from fedfibos.data import load
-from fedfibos.experiment import load_experiment
 from fedfibos.round import NoUploadError
 from fedfibos.simulate import CheckpointStore, Interrupted, simulate
 from fedfibos.simulate import engine as engine_module

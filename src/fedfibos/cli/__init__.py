@@ -71,8 +71,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _exit_code(error: Exception) -> int | None:
     """What an error that is one line long ends a command with; None: it is nobody's fault but the code's."""
-    from fedfibos.record import RecordError
     from fedfibos.round import NoUploadError
+    from fedfibos.runs.record import RecordError
     from fedfibos.simulate import WorkerError
     from fedfibos.validation import ExperimentError
 
@@ -150,7 +150,7 @@ def run(
     ] = False,
 ) -> int:
     """Run an experiment, or go on with an interrupted one."""
-    from fedfibos.experiment import load_experiment
+    from fedfibos.config.experiment import load_experiment
 
     if out is None and resume and experiment.is_dir():
         out = experiment
@@ -334,7 +334,7 @@ def methods(
 ) -> None:
     """List the methods: what each selects, its presets and its paper, and what each capacity costs a client."""
     from fedfibos.cli.methods import costs_in, costs_of, show_methods
-    from fedfibos.experiment import load_experiment
+    from fedfibos.config.experiment import load_experiment
     from fedfibos.simulate import build_world
 
     console = _console()

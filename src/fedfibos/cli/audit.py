@@ -14,7 +14,7 @@ from rich.table import Table
 from fedfibos.audit import WAYS, audit
 from fedfibos.files import write_whole
 from fedfibos.readable import percent
-from fedfibos.reopen import reopen
+from fedfibos.runs.reopen import reopen
 from fedfibos.types import stream
 
 FILE = "audit.json"

@@ -14,8 +14,8 @@ from rich.table import Table
 
 from fedfibos.diagnose import READINGS, diagnose
 from fedfibos.files import write_whole
-from fedfibos.record import RecordError
-from fedfibos.reopen import reopen
+from fedfibos.runs.record import RecordError
+from fedfibos.runs.reopen import reopen
 from fedfibos.types import stream
 
 FILE = "diagnosis.json"

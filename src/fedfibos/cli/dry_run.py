@@ -10,8 +10,8 @@ from rich.console import Console
 from rich.filesize import decimal
 from rich.table import Table
 
+from fedfibos.config.experiment import Experiment, to_toml
 from fedfibos.cost import Cost, cost
-from fedfibos.experiment import Experiment, to_toml
 from fedfibos.readable import percent
 from fedfibos.simulate import World, build_world
 

@@ -13,8 +13,8 @@ from fedfibos.environment import describe
 from fedfibos.evaluate import evaluate
 from fedfibos.files import write_whole
 from fedfibos.readable import percent
-from fedfibos.record import EVALUATION
-from fedfibos.reopen import reopen
+from fedfibos.runs.record import EVALUATION
+from fedfibos.runs.reopen import reopen
 from fedfibos.simulate.engine import setting_of
 
 

@@ -19,8 +19,8 @@ from fedfibos.export import describe, export_submodel, submodel_module
 from fedfibos.inputs import Inputs
 from fedfibos.method import Method
 from fedfibos.model import Model, keeps_statistics
-from fedfibos.record import CONFIG
-from fedfibos.reopen import reopen
+from fedfibos.runs.record import CONFIG
+from fedfibos.runs.reopen import reopen
 from fedfibos.simulate.checkpoint import Checkpoint, CheckpointStore
 from fedfibos.submodel import check_capacity
 from fedfibos.types import Client, Dataset

@@ -14,9 +14,9 @@ from torch import nn
 
 from fedfibos.capacities import UNIFORM
 from fedfibos.cli.dry_run import COST_NOTE, cost_table
+from fedfibos.config.experiment import Experiment
 from fedfibos.cost import Cost, cost
 from fedfibos.data import TensorData
-from fedfibos.experiment import Experiment
 from fedfibos.method import Method
 from fedfibos.methods import METHODS, PRESETS
 from fedfibos.model import model_of

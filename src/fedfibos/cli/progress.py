@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.filesize import decimal
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from fedfibos.experiment import Experiment
+from fedfibos.config.experiment import Experiment
 from fedfibos.readable import duration, percent
 
 

@@ -6,7 +6,7 @@ from rich.console import Console
 from rich.padding import Padding
 from rich.text import Text
 
-from fedfibos.settings import NOT_SET, REQUIRED, Group, groups
+from fedfibos.config.settings import NOT_SET, REQUIRED, Group, groups
 from fedfibos.validation import ExperimentError, did_you_mean
 
 

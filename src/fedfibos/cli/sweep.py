@@ -12,9 +12,9 @@ from rich.console import Console
 from rich.status import Status
 from rich.table import Table
 
+from fedfibos.config.study import PlannedRun, Study, describe_grid, load_study
 from fedfibos.readable import duration, percent
 from fedfibos.spread import Spread, spread
-from fedfibos.study import PlannedRun, Study, describe_grid, load_study
 from fedfibos.sweep import OnRound, Outcome, SweepProgress, run_study
 
 

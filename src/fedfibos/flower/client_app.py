@@ -14,10 +14,10 @@ from fedfibos.flower.messages import declaration, payload_in, payload_record, qu
 from fedfibos.flower.scores import HeldScore
 from fedfibos.flower.task import Settings, Task, shares_a_score
 from fedfibos.local import LocalTrainingError, one_thread
-from fedfibos.payload import WireError
 from fedfibos.types import Client, Dataset
 from fedfibos.validation import WANTED
-from fedfibos.wire import decode_download, decode_score, encode_mask, encode_upload
+from fedfibos.wire.coding import decode_download, decode_score, encode_mask, encode_upload
+from fedfibos.wire.payload import WireError
 
 MakeTask = Callable[[Settings], Task]
 """Flower's run configuration -> the task; called on the server and on every client."""

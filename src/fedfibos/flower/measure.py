@@ -11,13 +11,13 @@ from dataclasses import replace
 
 import torch
 
+from fedfibos.channels.slices import prefix
 from fedfibos.cost import training_memory
 from fedfibos.flower.task import Task
 from fedfibos.local import local_training
-from fedfibos.payload import WireError
-from fedfibos.slices import prefix
 from fedfibos.submodel import Submodel
 from fedfibos.types import Client, Dataset
+from fedfibos.wire.payload import WireError
 
 CAPACITIES = (1.0, 0.5, 0.25, 0.125, 0.0625)
 

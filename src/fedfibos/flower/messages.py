@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
 
-from fedfibos.payload import WireError
+from fedfibos.wire.payload import WireError
 
 PAYLOAD, ABOUT, QUESTION = "payload", "about", "question"
 _TYPE = "fedfibos"

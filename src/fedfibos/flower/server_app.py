@@ -20,10 +20,10 @@ from fedfibos.local import one_thread
 from fedfibos.model import keeps_statistics
 from fedfibos.params import Params
 from fedfibos.readable import percent
-from fedfibos.record import RunDirectory
+from fedfibos.runs.record import RunDirectory
+from fedfibos.runs.summary import summarise
 from fedfibos.simulate.checkpoint import Checkpoint, CheckpointStore
 from fedfibos.submodel import full
-from fedfibos.summary import summarise
 from fedfibos.types import Dataset
 
 MakeTest = Callable[[Settings], Dataset]

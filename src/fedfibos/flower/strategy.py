@@ -15,11 +15,11 @@ from fedfibos.flower.messages import Member, payload_in, payload_record, questio
 from fedfibos.flower.roster import Enrolment, Roster
 from fedfibos.flower.task import Task, shares_a_score
 from fedfibos.params import Layout, Params
-from fedfibos.payload import WireError
 from fedfibos.round import Job, NoUploadError, RoundReport, merge, sample, submodels
 from fedfibos.submodel import Submodel, budget
 from fedfibos.types import Client, MemoryRows, State, Upload
-from fedfibos.wire import decode_mask, decode_upload, encode_download, encode_score, token_of
+from fedfibos.wire.coding import decode_mask, decode_upload, encode_download, encode_score, token_of
+from fedfibos.wire.payload import WireError
 
 SELECT = f"{MessageType.QUERY}.select"
 LOG = logging.getLogger("flwr")

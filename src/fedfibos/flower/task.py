@@ -11,15 +11,15 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass as validated
 from torch import nn
 
+from fedfibos.config.sections import CONFIG, MethodChoice, Positive, Seed, field_names
 from fedfibos.inputs import Inputs
 from fedfibos.method import Method
 from fedfibos.methods.fedfibos import FedFIbOS
 from fedfibos.model import Model, model_of
 from fedfibos.params import maskable_names
-from fedfibos.precision import Precision
-from fedfibos.sections import CONFIG, MethodChoice, Positive, Seed, field_names
 from fedfibos.training import LocalTraining
 from fedfibos.validation import check_name, checked
+from fedfibos.wire.precision import Precision
 
 Settings = Mapping[str, bool | int | float | str]
 """Flower's run configuration: dotted keys."""

@@ -16,11 +16,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fedfibos.aggregate import Average, Sums
+from fedfibos.channels.slices import prefix
 from fedfibos.fields import check_fields
 from fedfibos.local import local_training
 from fedfibos.model import Model
 from fedfibos.params import Params
-from fedfibos.slices import prefix
 from fedfibos.submodel import Submodel, check_capacity
 from fedfibos.types import Client, State, Upload
 

@@ -35,7 +35,7 @@ from typing import Any, Literal
 import torch
 
 from fedfibos.aggregate import Average, Sums
-from fedfibos.blocks import (
+from fedfibos.channels.blocks import (
     Block,
     aligned,
     block_channels,
@@ -46,10 +46,10 @@ from fedfibos.blocks import (
     num_blocks,
     positional,
 )
+from fedfibos.channels.slices import CapacityBasis, input_dims, scaler_cautions, train_slice, width_of
 from fedfibos.fields import check_fields
 from fedfibos.model import Model
 from fedfibos.params import Params
-from fedfibos.slices import CapacityBasis, input_dims, scaler_cautions, train_slice, width_of
 from fedfibos.submodel import Slice, Submodel, full
 from fedfibos.types import Client, State, Upload
 

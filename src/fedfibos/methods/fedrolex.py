@@ -37,10 +37,10 @@ import torch
 from torch import Tensor
 
 from fedfibos.aggregate import Average, Sums
+from fedfibos.channels.slices import CapacityBasis, scaler_cautions, slice_of, train_slice, width_of
 from fedfibos.fields import check_fields
 from fedfibos.model import Model
 from fedfibos.params import Params
-from fedfibos.slices import CapacityBasis, scaler_cautions, slice_of, train_slice, width_of
 from fedfibos.submodel import Submodel
 from fedfibos.types import Client, State, Upload
 

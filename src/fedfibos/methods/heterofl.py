@@ -34,10 +34,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from fedfibos.aggregate import Average, Sums
+from fedfibos.channels.slices import CapacityBasis, prefix, scaler_cautions, train_slice, width_of
 from fedfibos.fields import check_fields
 from fedfibos.model import Model
 from fedfibos.params import Params
-from fedfibos.slices import CapacityBasis, prefix, scaler_cautions, train_slice, width_of
 from fedfibos.submodel import Submodel
 from fedfibos.types import Client, State, Upload
 

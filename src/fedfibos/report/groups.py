@@ -14,15 +14,15 @@ from typing import Any
 import tomli_w
 
 from fedfibos.capacities import TABLES
+from fedfibos.config.experiment import Experiment, to_toml
+from fedfibos.config.idle import without_idle
+from fedfibos.config.sections import Evaluation, MethodChoice, Run
 from fedfibos.data.partition import Partition
 from fedfibos.dotted import flat
-from fedfibos.experiment import Experiment, to_toml
-from fedfibos.idle import without_idle
 from fedfibos.methods import METHODS
 from fedfibos.own import is_own
-from fedfibos.record import RecordError
 from fedfibos.report.records import Record
-from fedfibos.sections import Evaluation, MethodChoice, Run
+from fedfibos.runs.record import RecordError
 from fedfibos.spread import Spread, spread
 from fedfibos.training import LocalTraining
 from fedfibos.validation import shown

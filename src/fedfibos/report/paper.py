@@ -8,8 +8,8 @@ from importlib.resources import files
 from typing import Any
 
 from fedfibos.capacities import TABLES
+from fedfibos.config.idle import without_idle
 from fedfibos.data.partition import Partition
-from fedfibos.idle import without_idle
 from fedfibos.methods import METHODS
 from fedfibos.report.groups import (
     DATA_NAMES,

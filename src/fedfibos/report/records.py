@@ -9,8 +9,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from fedfibos.experiment import Experiment, load_experiment
-from fedfibos.record import CONFIG, ENVIRONMENT, EVALUATION, FINAL, RecordError, RunDirectory
+from fedfibos.config.experiment import Experiment, load_experiment
+from fedfibos.runs.record import CONFIG, ENVIRONMENT, EVALUATION, FINAL, RecordError, RunDirectory
 
 
 @dataclass(frozen=True)

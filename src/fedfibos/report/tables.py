@@ -6,8 +6,8 @@ import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from fedfibos.config.experiment import to_toml
 from fedfibos.dotted import flat
-from fedfibos.experiment import to_toml
 from fedfibos.readable import duration
 from fedfibos.report.groups import Group, Problem, Sorted
 from fedfibos.report.records import Record

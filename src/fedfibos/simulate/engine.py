@@ -13,24 +13,24 @@ from typing import Any
 
 import torch
 
+from fedfibos.config.experiment import Experiment
+from fedfibos.config.idle import idle
 from fedfibos.data import Split, load
 from fedfibos.environment import usable_cores
 from fedfibos.evaluate import evaluate
-from fedfibos.experiment import Experiment
-from fedfibos.idle import idle
 from fedfibos.local import one_thread
 from fedfibos.method import Cautious, Method
 from fedfibos.model import Model, keeps_statistics, model_of
 from fedfibos.models import build, check_module, encode
 from fedfibos.params import Params, maskable_names
-from fedfibos.record import RunDirectory
 from fedfibos.round import RoundReport, federated_round, sample
+from fedfibos.runs.record import RunDirectory
+from fedfibos.runs.summary import summarise
 from fedfibos.selections import dead_layers
 from fedfibos.simulate.checkpoint import Checkpoint, CheckpointStore
 from fedfibos.simulate.population import Population, populate
 from fedfibos.simulate.setting import Setting
 from fedfibos.simulate.workers import Executor, executor
-from fedfibos.summary import summarise
 from fedfibos.types import stream
 
 Warn = Callable[[str], None]

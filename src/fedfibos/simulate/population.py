@@ -11,10 +11,10 @@ import torch
 from torch import Tensor
 
 from fedfibos.capacities import Capacities
+from fedfibos.config.experiment import Experiment
 from fedfibos.data import Split
 from fedfibos.data.matching import matching_test_split
 from fedfibos.data.partition import partition
-from fedfibos.experiment import Experiment
 from fedfibos.priors import ClassPriors
 from fedfibos.training import LocalTraining
 from fedfibos.types import Client, Dataset, stream

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from fedfibos.axes import Axes, Dimension
+from fedfibos.channels.axes import Axes, Dimension
 from fedfibos.params import Layout
 from fedfibos.submodel import Slice
 

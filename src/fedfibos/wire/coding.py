@@ -23,13 +23,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedfibos.bitmap import pack_bits, pack_mask, unpack_bits, unpack_mask
 from fedfibos.model import Model
 from fedfibos.params import Layout, Params
-from fedfibos.payload import Reader, WireError
-from fedfibos.precision import Precision, decode_statistic, encode_statistic
 from fedfibos.submodel import Mask, Slice, Submodel, full
 from fedfibos.types import Client, Upload
+from fedfibos.wire.bitmap import pack_bits, pack_mask, unpack_bits, unpack_mask
+from fedfibos.wire.payload import Reader, WireError
+from fedfibos.wire.precision import Precision, decode_statistic, encode_statistic
 
 __all__ = [
     "Download",

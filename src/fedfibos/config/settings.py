@@ -12,11 +12,11 @@ from typing import Any
 import tomli_w
 from pydantic import TypeAdapter
 
+from fedfibos.config.sections import SECTIONS, Data, MethodChoice, ModelChoice
 from fedfibos.data import DATA_SETS
 from fedfibos.data.partition import Partition
 from fedfibos.methods import METHODS, PRESETS
 from fedfibos.models import MODELS, options_of
-from fedfibos.sections import SECTIONS, Data, MethodChoice, ModelChoice
 
 REQUIRED = "required"
 NOT_SET = "not set"

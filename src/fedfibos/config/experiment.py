@@ -11,8 +11,9 @@ import tomli_w
 from pydantic.dataclasses import dataclass
 
 from fedfibos.capacities import Capacities
-from fedfibos.method import Method
-from fedfibos.sections import (
+from fedfibos.config.keys import check_keys
+from fedfibos.config.layers import Layer, as_layers, merge, read_layers, source_of
+from fedfibos.config.sections import (
     CONFIG,
     SECTIONS,
     Data,
@@ -23,8 +24,7 @@ from fedfibos.sections import (
     Run,
     Seed,
 )
-from fedfibos.setting_keys import check_keys
-from fedfibos.setting_layers import Layer, as_layers, merge, read_layers, source_of
+from fedfibos.method import Method
 from fedfibos.training import LocalTraining
 from fedfibos.validation import ExperimentError, checked
 

@@ -27,9 +27,9 @@ try:
 except ImportError:  # not a POSIX system: nothing keeps two processes from one directory
     fcntl = None  # type: ignore[assignment]
 
+from fedfibos.config.experiment import Experiment, load_experiment, to_toml
 from fedfibos.dotted import flat
 from fedfibos.environment import describe
-from fedfibos.experiment import Experiment, load_experiment, to_toml
 from fedfibos.files import write_whole
 from fedfibos.own import is_own, source_sha256
 from fedfibos.validation import shown

@@ -6,7 +6,7 @@ from typing import Protocol, runtime_checkable
 
 from torch import nn
 
-from fedfibos.axes import Axes
+from fedfibos.channels.axes import Axes
 
 
 @runtime_checkable
@@ -14,7 +14,7 @@ class NamesAxes(Protocol):
     """A module whose channel axes can't be derived and that names them itself."""
 
     def channel_axes(self) -> Axes:
-        """The table; see :func:`fedfibos.axes.axes_table`."""
+        """The table; see :func:`fedfibos.channels.axes.axes_table`."""
 
 
 @runtime_checkable

@@ -5,9 +5,9 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+from fedfibos.config.experiment import Experiment
 from fedfibos.data.partition import Partition
 from fedfibos.dotted import flat
-from fedfibos.experiment import Experiment
 from fedfibos.training import LocalTraining
 from fedfibos.validation import listed, shown
 

@@ -9,10 +9,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from fedfibos.axes import Axes
-from fedfibos.resize import resized
+from fedfibos.channels.axes import Axes
+from fedfibos.channels.resize import resized
 
-ADVICE = "pass a hand-written table (fedfibos.axes.axes_table)"
+ADVICE = "pass a hand-written table (fedfibos.channels.axes.axes_table)"
 
 
 def check_axes(module: nn.Module, axes: Axes, example_inputs: Any) -> None:

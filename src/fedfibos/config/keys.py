@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from fedfibos.config.sections import SECTIONS, field_names
 from fedfibos.data.partition import Partition
 from fedfibos.methods import METHODS
 from fedfibos.models import options_of
 from fedfibos.own import is_own
-from fedfibos.sections import SECTIONS, field_names
 from fedfibos.validation import check_name, did_you_mean, listed
 
 

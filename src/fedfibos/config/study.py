@@ -26,9 +26,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from fedfibos.config.experiment import Experiment, load_experiment
+from fedfibos.config.layers import Layer, read_toml
 from fedfibos.dotted import flat
-from fedfibos.experiment import Experiment, load_experiment
-from fedfibos.setting_layers import Layer, read_toml
 from fedfibos.validation import ExperimentError, check_name, shown
 
 KEYS = ("base", "study", "seeds", "all", "grid")

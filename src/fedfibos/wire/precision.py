@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from fedfibos.params import Layout
-from fedfibos.payload import Reader, WireError
+from fedfibos.wire.payload import Reader, WireError
 
 Precision = Literal["float32", "bfloat16", "float16"]
 """``bfloat16`` keeps 8 significant bits over the whole range; ``float16`` 11, relative to the tensor's largest value

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from fedfibos.experiment import Experiment, load_experiment
-from fedfibos.record import CONFIG, RecordError
+from fedfibos.config.experiment import Experiment, load_experiment
+from fedfibos.runs.record import CONFIG, RecordError
 from fedfibos.simulate import Checkpoint, CheckpointStore, World, build_world
 
 

@@ -19,9 +19,9 @@ import torch_pruning
 from numpy.typing import NDArray
 from torch import nn
 
-from fedfibos.axes import Axes, Dimension, Part, nearest
-from fedfibos.check_axes import ADVICE, call, check_axes
-from fedfibos.resize import keeps_group_size
+from fedfibos.channels.axes import Axes, Dimension, Part, nearest
+from fedfibos.channels.check import ADVICE, call, check_axes
+from fedfibos.channels.resize import keeps_group_size
 
 _TWO_SIDED = (nn.modules.conv._ConvNd, nn.Linear)
 _PRODUCERS = (*_TWO_SIDED, nn.Embedding, nn.MultiheadAttention)
@@ -34,9 +34,9 @@ def derive_axes(module: nn.Module, example_inputs: Any, units: Mapping[str, int]
     Handled: residual sums, normalisation, concatenation, grouped and depthwise convolution, flatten before a linear
     layer, attention heads (``nn.MultiheadAttention``: every head keeps the same positions within it), layers used
     several times, tied tensors. The inputs and the class scores are never sliced. A GroupNorm of many groups, and a
-    grouped convolution, make whole groups the unit; see :func:`fedfibos.resize.keeps_group_size`.
+    grouped convolution, make whole groups the unit; see :func:`fedfibos.channels.resize.keeps_group_size`.
 
-    The table is checked before it is returned (:func:`fedfibos.check_axes.check_axes`).
+    The table is checked before it is returned (:func:`fedfibos.channels.check.check_axes`).
 
     Args:
         module: Any module whose forward returns class scores, shape ``(batch, classes)``.

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import zstandard
 
-from fedfibos.payload import Reader, WireError
+from fedfibos.wire.payload import Reader, WireError
 
 Bits = np.ndarray[Any, np.dtype[np.bool_]]
 """One bool a coordinate."""

@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from fedfibos.axes import Axes
+from fedfibos.channels.axes import Axes
 
 
 def resized(module: nn.Module, axes: Axes, widths: Mapping[str, int]) -> nn.Module:

@@ -9,7 +9,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from fedfibos.axes import width_for_budget
+from fedfibos.channels.axes import width_for_budget
 from fedfibos.local import Constrain, local_training
 from fedfibos.model import Model
 from fedfibos.params import Layout, Params, is_normalisation, maskable_names

@@ -1,0 +1,1 @@
+"""Submodels and uploads as bytes."""
