@@ -19,6 +19,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from fedfibos.fisher import PerExampleError
 from fedfibos.local import cross_entropy_loss
 from fedfibos.method import Method
 from fedfibos.model import Model, has_batch_norm
@@ -79,7 +80,7 @@ def diagnose(
         capacities: γ of the submodels; each below 1 (at 1 nothing is left out).
         generator: Stream of the random selections.
         fisher_from: How F_n is estimated; None: per example, or from minibatches of the client's own batch size where
-            batch normalisation leaves an example no gradient of its own.
+            batch normalisation, or a layer that torch cannot map over examples, leaves no gradient of an example.
         batch_size: Examples a pass; per-example gradients need that many times the model's memory.
 
     Returns:
@@ -98,7 +99,7 @@ def diagnose(
     """
     _check(clients, capacities)
     if fisher_from is None:
-        fisher_from = "minibatch" if has_batch_norm(model.module) else "per_example"
+        fisher_from = _possible(model, params, clients[0])
     values = params.flat[: params.layout.num_maskable]
     dispersion: dict[str, list[float]] = defaultdict(list)
     by_capacity: dict[float, dict[tuple[str, ...], list[float]]] = {c: defaultdict(list) for c in capacities}
@@ -124,6 +125,18 @@ def diagnose(
             for capacity, found in by_capacity.items()
         },
     }
+
+
+def _possible(model: Model, params: Params, client: Client) -> Literal["minibatch", "per_example"]:
+    """Per example, where the model gives an example a gradient of its own and torch can take it."""
+    assert client.data is not None
+    if has_batch_norm(model.module):
+        return "minibatch"
+    try:
+        dataset_fisher(model, params, client.data.subset(torch.arange(1)), "per_example")
+    except PerExampleError:
+        return "minibatch"
+    return "per_example"
 
 
 def _check(clients: Sequence[Client], capacities: Sequence[float]) -> None:
@@ -223,7 +236,15 @@ def _held(selected: Tensor, size: int) -> Tensor:
 
 
 def _summary(found: Sequence[float]) -> dict[str, float | int | None]:
-    """Mean and sample standard deviation over clients."""
+    """Mean and sample standard deviation over clients.
+
+    Raises:
+        ValueError: A number is not finite: the model at a mask gives none.
+    """
+    if bad := [number for number in found if not math.isfinite(number)]:
+        raise ValueError(
+            f"a number measured at a mask must be finite, got {bad[0]}: the masked model's outputs are not"
+        )
     spread = statistics.stdev(found) if len(found) > 1 else None
     return {"mean": math.fsum(found) / len(found), "sd": spread, "n": len(found)}
 

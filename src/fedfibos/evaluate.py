@@ -88,12 +88,13 @@ def correct(
 
 
 def _hits(logits: Tensor, labels: Tensor, priors: ClassPriors | None, batch: Tensor) -> Tensor:
-    plain = logits.argmax(1) == labels
+    sound = logits.isfinite().all(1)  # of logits that are no numbers argmax would make the first class
+    plain = (logits.argmax(1) == labels) & sound
     if priors is None:
         return torch.stack([plain, plain])
     adjusted = logits.float().clone()
     adjusted[:, : priors.table.shape[1]] += priors.table[priors.row[batch]]
-    return torch.stack([plain, adjusted.argmax(1) == labels])
+    return torch.stack([plain, (adjusted.argmax(1) == labels) & sound])
 
 
 def accuracy(

@@ -174,8 +174,13 @@ def _traced(module: nn.Module, examples: Inputs) -> torch.export.ExportedProgram
             return torch.export.export(module, (examples,), dynamic_shapes=(batch,))
         shapes = {name: batch for name in examples}
         return torch.export.export(module, (), dict(examples), dynamic_shapes=shapes)
-    except (RuntimeError, ValueError) as error:
-        raise ExportError(f"the network cannot be traced: {str(error).splitlines()[0]}") from error
+    except Exception as error:  # torch raises whatever the network's code made it stumble over
+        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+        said = " ".join(lines[:2])[:300] or type(error).__name__
+        raise ExportError(
+            f"the network cannot be traced for any number of examples ({said}); sizes are taken from tensors, "
+            "x.shape[0] and not len(x), and no Python branch may depend on values; .safetensors needs no trace"
+        ) from error
 
 
 def _contiguous(inputs: Inputs) -> Inputs:

@@ -14,6 +14,10 @@ from fedfibos.local import LocalTrainingError, Step
 from fedfibos.model import Model, has_batch_norm
 
 
+class PerExampleError(ValueError):
+    """A model of which torch gives no gradients of single examples."""
+
+
 class FisherObserver:
     """Accumulates squared gradients over local training.
 
@@ -60,7 +64,13 @@ class FisherObserver:
             scores = functional_call(step.module, {**values, **wanted}, *arguments)
             return step.loss(scores, label.unsqueeze(0))
 
-        gradients = vmap(grad(loss), in_dims=(None, 0, 0), randomness="different")(wanted, step.inputs, step.labels)
+        try:
+            gradients = vmap(grad(loss), in_dims=(None, 0, 0), randomness="different")(wanted, step.inputs, step.labels)
+        except RuntimeError as error:  # layers that torch cannot map over examples, recurrent ones say
+            raise PerExampleError(
+                f"gradients of single examples cannot be taken through this model ({str(error).splitlines()[0]}); "
+                'fisher_from = "minibatch" needs none'
+            ) from error
         return [gradients[name] for name in self.names[: self.num_tensors]]
 
 

@@ -174,7 +174,7 @@ def mask_by_layer(scores: Tensor, counts: Sequence[int], layout: Layout) -> Mask
 def kept_shares(submodel: Submodel, layout: Layout) -> dict[str, float]:
     """Share of each maskable tensor that the submodel holds, in [0, 1]; 0 is a dead layer."""
     held = holding(submodel, layout.size)
-    return {name: float(held[start:stop].mean()) for name, start, stop in layout.maskable()}
+    return {name: float(held[start:stop].mean()) if stop > start else 1.0 for name, start, stop in layout.maskable()}
 
 
 def holding(submodel: Submodel, size: int) -> Tensor:

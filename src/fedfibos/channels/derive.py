@@ -262,6 +262,13 @@ def _axis_names(trace: _Trace, tops: list[int]) -> dict[int, str]:
     return names
 
 
+def _name_of(tensor: Any, first_name: dict[int, str], name: str) -> str:
+    """The name that a layer's tensor goes by; it has none where it is computed from others."""
+    if id(tensor) not in first_name:
+        raise _underivable(name, "it is computed from other parameters (a parametrisation)")
+    return first_name[id(tensor)]
+
+
 def _table(trace: _Trace, factors: list[_Factor]) -> Axes:
     """Slots, cut as the factors say, as the dimensions of every tensor."""
     model = trace.layers[""]
@@ -272,7 +279,7 @@ def _table(trace: _Trace, factors: list[_Factor]) -> Axes:
     classes: dict[str, int] = {}
 
     def enter(name: str, tensor: Any, entry: tuple[Dimension, ...]) -> None:
-        known = dims.setdefault(first_name[id(tensor)], entry)
+        known = dims.setdefault(_name_of(tensor, first_name, name), entry)
         if known != entry:
             raise _underivable(name, f"it is tied to {first_name[id(tensor)]!r}, which is sliced differently")
 

@@ -53,8 +53,7 @@ DataDir = Annotated[
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command line and return its exit code."""
     keep_freed_memory()
-    if (here := str(Path.cwd())) not in sys.path:
-        sys.path.append(here)  # a user's own models and data; last, so that no file here stands in for a library
+    _look_in(Path.cwd())
     try:
         with _log_on_stderr():
             code = app(args=None if arguments is None else list(arguments), prog_name="fedfibos", standalone_mode=False)
@@ -100,6 +99,12 @@ def _log_on_stderr() -> Iterator[None]:
     finally:
         log.removeHandler(handler)
         log.setLevel(before)
+
+
+def _look_in(folder: Path) -> None:
+    """Look for a user's own code there; last, so that no file in it stands in for a library."""
+    if (name := str(folder.absolute())) not in sys.path:
+        sys.path.append(name)
 
 
 def _console() -> Console:
@@ -152,6 +157,7 @@ def run(
     """Run an experiment, or go on with an interrupted one."""
     from fedfibos.config.experiment import load_experiment
 
+    _look_in(experiment.parent)
     if out is None and resume and experiment.is_dir():
         out = experiment
     if out is None and not dry_run:
@@ -227,6 +233,7 @@ def sweep(
     from fedfibos.cli.sweep import sweep as run_sweep
     from fedfibos.simulate import Interrupted
 
+    _look_in(study.parent)
     rest = ["--workers", str(workers)] if workers is not None else []
     rest += ["--data-dir", str(data_dir)] if data_dir is not None else []
     rest += ["--device", device.value] if device is not Device.cpu else []
@@ -341,6 +348,7 @@ def methods(
     if experiment is None:
         costs = costs_of(model)
     else:
+        _look_in(experiment.parent)
         chosen = load_experiment(experiment, overrides or ())
         costs = costs_in(build_world(chosen, device="cpu", data_dir=data_dir, warn=lambda text: None), chosen)
     show_methods(costs, console)

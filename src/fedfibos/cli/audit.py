@@ -37,8 +37,8 @@ def audit_run(run: Path, batch_size: int, data_dir: Path | None, device: str, co
         stream(opened.experiment.seed, "audit"),
         batch_size,
     )
-    write_whole(run / FILE, json.dumps(result, indent=1) + "\n")
     console.print(audit_table(result))
+    write_whole(run / FILE, json.dumps(result, indent=1) + "\n")
     console.print(f"written: {run / FILE}", markup=False, highlight=False, soft_wrap=True)
 
 

@@ -57,9 +57,9 @@ def diagnose_run(
     clients = [replace(client, data=population.data(client.id)) for client in population.clients(ids, at.round)]
     generator = stream(opened.experiment.seed, "diagnose", at.round)
     result = diagnose(world.method, world.model, at.state, at.params, clients, capacities, generator)
-    write_whole(run / FILE, json.dumps(result, indent=1) + "\n")
     console.width = max(console.width, 112)  # narrower, numbers would be cut
     console.print(diagnosis_table(result))
+    write_whole(run / FILE, json.dumps(result, indent=1) + "\n")
     console.print(f"written: {run / FILE}", markup=False, highlight=False, soft_wrap=True)
 
 

@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.filesize import decimal
 from rich.table import Table
 
+from fedfibos.cautions import cautions
 from fedfibos.config.experiment import Experiment, to_toml
 from fedfibos.cost import Cost, cost
 from fedfibos.readable import percent
@@ -61,6 +62,9 @@ def show_plan(experiment: Experiment, data_dir: Path | None, console: Console, w
     layout = world.model.layout
     batch_size = experiment.local.batch_size
     title = f"{layout.size:,} parameters, {layout.num_maskable:,} of them maskable; batches of {batch_size}"
+    params = world.model.initial_params()
+    for line in cautions(world.method, world.model, world.method.init(params), params, world.population.everyone(0)):
+        warn(line)
     rows = [((str(clients),), row) for clients, row in plan(world, experiment)]
     console.print(cost_table(title, ("clients",), rows))
     console.print(COST_NOTE, soft_wrap=True)

@@ -37,7 +37,6 @@ def evaluate_run(run: Path, data_dir: Path | None, device: str, console: Console
         experiment.evaluation.submodel_clients,
     )
     written = {"round": at.round, **result, "environment": describe(device)}
-    write_whole(run / EVALUATION, json.dumps(written, indent=1) + "\n")
     submodels, local = result["global"]["submodels"], result["local"]
     whole = percent(result["global"]["full"])
     table = Table(title=f"{experiment.method.name}, seed {experiment.seed}, after round {at.round}: full model {whole}")
@@ -47,4 +46,5 @@ def evaluate_run(run: Path, data_dir: Path | None, device: str, console: Console
         own = [part["mean"] if key == "mean" else part["by_capacity"][key] for part in (local, local["adjusted"])]
         table.add_row(key, percent(submodels[key]), *map(percent, own))
     console.print(table)
+    write_whole(run / EVALUATION, json.dumps(written, indent=1) + "\n")
     console.print(f"written: {run / EVALUATION}", markup=False, highlight=False, soft_wrap=True)

@@ -36,7 +36,7 @@ def read_toml(path: Path) -> dict[str, Any]:
         ExperimentError: It cannot be read, or is not TOML in UTF-8.
     """
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        return tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except OSError as error:
         raise ExperimentError(f"{path}: cannot be read: {error.strerror}") from None
     except ValueError as error:  # bad TOML or bad UTF-8

@@ -22,7 +22,7 @@ from fedfibos.submodel import check_capacity
 from fedfibos.training import LocalTraining
 from fedfibos.validation import ExperimentError, check_name, checked, did_you_mean, listed
 
-Seed = Annotated[int, Field(ge=0)]
+Seed = Annotated[int, Field(ge=0, lt=2**63)]
 Positive = Annotated[int, Field(ge=1)]
 Norm = Literal["group", "batch", "none"]
 VERBS = ("personal", "init", "extract", "train", "update", "aggregate")

@@ -37,26 +37,35 @@ class Enrolment:
             check: Raises ValueError where a client cannot take part as it declares itself.
         """
         self.grid, self.deadline, self.warn, self.check = grid, deadline, warn, check
-        self._members: dict[int, Member | None] = {}  # by node, in the order of meeting; None: it did not say
+        self._members: dict[int, Member] = {}  # by node, in the order of meeting
+        self.refused: dict[int, str] = {}
+        """Node -> why it takes no part in this round."""
+        self._told: dict[int, str] = {}
 
     def present(self) -> Roster:
         """The clients that are connected now."""
         nodes = set(self.grid.get_node_ids())
         self._members = {node: member for node, member in self._members.items() if node in nodes}
-        if new := sorted(nodes - self._members.keys()):
+        if new := sorted(nodes - self._members.keys() - self.refused.keys()):
             self._ask(new)
         roster: dict[int, Member] = {}
         for member in self._members.values():
-            if member is not None:
-                if member.client in roster:
-                    self.warn(f"two nodes say that they are client {member.client}: the later one is used")
-                roster[member.client] = member
+            if member.client in roster:
+                self.warn(f"two nodes say that they are client {member.client}: the later one is used")
+            roster[member.client] = member
         return dict(sorted(roster.items()))
 
     def at_least(self, count: int, wait: float) -> Roster:
-        """The clients that are connected, once there are ``count`` or ``wait`` seconds have passed."""
-        end = time.monotonic() + wait
+        """The clients that are connected, once there are ``count`` or ``wait`` seconds have passed.
+
+        Nodes that could not take part before are asked again, once: what was wrong may have been mended.
+        """
+        self.refused = {}
+        end, waits = time.monotonic() + wait, False
         while len(roster := self.present()) < count and time.monotonic() < end:
+            if not waits:
+                self.warn(f"{len(roster)} of {count} clients are connected, waiting up to {wait:g} s for the others")
+                waits = True
             time.sleep(min(1.0, wait))
         return roster
 
@@ -76,5 +85,7 @@ class Enrolment:
                 self.check(member)
                 self._members[node] = member
             except ValueError as error:
-                self._members[node] = None
-                self.warn(f"node {node} takes no part: {error}")
+                self.refused[node] = str(error)
+                if self._told.get(node) != str(error):
+                    self._told[node] = str(error)
+                    self.warn(f"node {node} takes no part: {error}")

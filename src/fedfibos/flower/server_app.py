@@ -138,6 +138,8 @@ class _Server:
             "bytes": {"down": report.bytes_down, "up": report.bytes_up},
             "bytes_by_client": {str(n): {"down": down, "up": up} for n, (down, up) in done.payloads.items()},
         }
+        if done.refused:
+            record["refused"] = {f"node {node}": reason for node, reason in done.refused.items()}
         last = done.number == federation.rounds
         if self.scored is not None and (last or done.number % federation.evaluate_every == 0):
             record["evaluation"] = self.scored(done)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import torch
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Strategy
 
+from fedfibos.cautions import cautions
 from fedfibos.flower.messages import Member, payload_in, payload_record, question
 from fedfibos.flower.roster import Enrolment, Roster
 from fedfibos.flower.task import Task, shares_a_score
@@ -46,6 +47,7 @@ class Round:
         report: Who took part, who was rejected, bytes of the payloads each way.
         roster: The clients that were connected.
         payloads: Client -> bytes of the payloads to it and from it.
+        refused: Node -> why its client took no part.
     """
 
     number: int
@@ -54,6 +56,7 @@ class Round:
     report: RoundReport
     roster: Roster
     payloads: Mapping[int, tuple[int, int]]
+    refused: Mapping[int, str] = field(default_factory=dict)
 
 
 class SubmodelStrategy(Strategy):
@@ -91,6 +94,7 @@ class SubmodelStrategy(Strategy):
         self._sent: list[_Sent] = []
         self._enrolment: Enrolment | None = None
         self._roster: Roster = {}
+        self._warned: frozenset[float] = frozenset()
 
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
@@ -108,6 +112,7 @@ class SubmodelStrategy(Strategy):
             )
         self._cohort = self._sample()
         self.rejected = {}
+        self._warn_of_fleet()
         jobs = self._own_masks(grid) if federation.scores == "client" else self._submodels()
         self._sent = []
         for client, submodel in jobs:
@@ -153,7 +158,8 @@ class SubmodelStrategy(Strategy):
             state = replace(state, rows=MemoryRows())  # an estimate that came along for a shared score is not kept
         self.counted |= dict.fromkeys(usable, self.t)
         self.state, self.t, self._sent = state, self.t + 1, []
-        self.on_round(Round(self.t, params, state, report, self._roster, payloads))
+        refused = dict(self._enrolment.refused) if self._enrolment is not None else {}
+        self.on_round(Round(self.t, params, state, report, self._roster, payloads, refused))
         return arrays_of(params), MetricRecord({"loss": report.loss})
 
     def configure_evaluate(
@@ -183,6 +189,17 @@ class SubmodelStrategy(Strategy):
         assert self._params is not None
         client = clients_of(self.task, {member.client: member}, [member.client], self.t)[0]
         self.task.method.extract(self.task.model, self.state, self._params, client)
+
+    def _warn_of_fleet(self) -> None:
+        """Say what does not suit the capacities that have come, once for each set of them."""
+        capacities = frozenset(member.capacity for member in self._roster.values())
+        if capacities == self._warned or self.task.federation.scores == "client":  # whose masks are not known here
+            return
+        self._warned = capacities
+        assert self._params is not None
+        fleet = clients_of(self.task, self._roster, list(self._roster), self.t)
+        for line in cautions(self.task.method, self.task.model, self.state, self._params, fleet):
+            LOG.warning(line)
 
     def _submodels(self) -> Iterator[Job]:
         assert self._params is not None

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 from collections.abc import Callable, Iterable, Mapping
-from functools import partial
 from typing import Any
 
 import torch
@@ -18,6 +18,7 @@ from fedfibos.models.mlp import MLP
 from fedfibos.models.resnet import resnet8, resnet18
 from fedfibos.models.text import text_classifier, tokenised
 from fedfibos.own import called, find, is_own
+from fedfibos.params import is_normalisation
 from fedfibos.types import Dataset
 from fedfibos.validation import check_name
 
@@ -64,8 +65,6 @@ def build(
         raise ValueError(f"num_classes must be at least 1, got {num_classes} for model {name!r}")
     if norm is not None:
         options["norm"] = norm
-    if is_own(name):
-        builder = partial(called, "model.name", name, builder)
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)
         shape = {"num_classes": num_classes, "input_shape": input_shape}
@@ -124,6 +123,12 @@ def check_module(name: str, module: nn.Module, example: Inputs, num_classes: int
         num_classes: C.
         seed: Of the values of layers that get their size here. The global random state is left as it was.
     """
+    if isinstance(module, torch.jit.ScriptModule):
+        raise ValueError(f"model.name = {name!r}: it must give a plain nn.Module, got a scripted one")
+    try:
+        copy.deepcopy(module)  # every client's workspace is one
+    except Exception as error:
+        raise ValueError(f"model.name = {name!r}: the module cannot be copied: {error}") from error
     was_training = module.training
     module.eval()
     with torch.random.fork_rng(devices=[]), torch.no_grad():
@@ -134,6 +139,26 @@ def check_module(name: str, module: nn.Module, example: Inputs, num_classes: int
     if got != (2, num_classes):
         wanted = f"scores of shape (2, {num_classes}), one a class"
         raise ValueError(f"model.name = {name!r}: it must map 2 examples to {wanted}, got {got}")
+
+
+def moved_buffers(module: nn.Module, example: Inputs) -> list[str]:
+    """Buffers other than statistics of normalisation that a forward pass in training changes.
+
+    Every client begins with their first values, and evaluation keeps these: only statistics of normalisation are
+    recomputed on training data.
+    """
+    trial = copy.deepcopy(module).train()
+    before = {name: buffer.clone() for name, buffer in trial.named_buffers()}
+    try:
+        with torch.random.fork_rng(devices=[]), torch.no_grad():
+            forward(trial, example)
+    except Exception:  # it needs more than two examples, say; training itself tells what is wrong
+        return []
+    return [
+        name
+        for name, buffer in trial.named_buffers()
+        if not is_normalisation(trial.get_submodule(name.rpartition(".")[0])) and not torch.equal(buffer, before[name])
+    ]
 
 
 _COMMON = ("num_classes", "input_shape", "norm")

@@ -115,7 +115,7 @@ class RunDirectory:
             if not there:
                 write_whole(out / CONFIG, config)
             if changed or not (out / FINAL).exists():  # nothing is made of a finished run
-                directory._note_environment(device, _own_code(experiment), warn)
+                directory._note_environment(device, own_code(experiment), warn)
             directory._drop_unfinished_line()
         return directory
 
@@ -255,9 +255,7 @@ class RunDirectory:
         first = json.loads(path.read_text(encoding="utf-8"))
         resumed = first.pop("resumed", [])
         latest = resumed[-1] if resumed else first
-        for name, digest in own.get("own", {}).items():
-            if latest.get("own", {}).get(name) != digest:
-                warn(f"the file of {name} has changed since {self.path} was last run: this may be another experiment")
+        warn_of_changes(self.path, latest, own, warn)
         if any(latest.get(key) != value for key, value in now.items() if key != "command"):
             write_whole(path, json.dumps({**first, "resumed": [*resumed, now]}, indent=2) + "\n")
 
@@ -274,7 +272,14 @@ def _longer(there: Mapping[str, Any], here: Mapping[str, Any]) -> bool:
     return isinstance(before, int) and isinstance(now, int) and before < now and here.get("local.schedule") != "cosine"
 
 
-def _own_code(experiment: Experiment | str) -> dict[str, Any]:
+def warn_of_changes(run: Path, latest: Mapping[str, Any], own: Mapping[str, Any], warn: Callable[[str], None]) -> None:
+    """Name the files of a user's own code that are not those that a run's environment tells of."""
+    for name, digest in own.get("own", {}).items():
+        if latest.get("own", {}).get(name) != digest:
+            warn(f"the file of {name} has changed since {run} was last run: this may be another experiment")
+
+
+def own_code(experiment: Experiment | str) -> dict[str, Any]:
     """What of a run is the user's own code: name -> SHA-256 of its file; nothing where there is none."""
     if isinstance(experiment, str):
         return {}

@@ -13,20 +13,20 @@ from typing import Any
 
 import torch
 
+from fedfibos.cautions import cautions
 from fedfibos.config.experiment import Experiment
 from fedfibos.config.idle import idle
 from fedfibos.data import Split, load
 from fedfibos.environment import usable_cores
 from fedfibos.evaluate import evaluate
 from fedfibos.local import one_thread
-from fedfibos.method import Cautious, Method
+from fedfibos.method import Method
 from fedfibos.model import Model, keeps_statistics, model_of
-from fedfibos.models import build, check_module, encode
+from fedfibos.models import build, check_module, encode, moved_buffers
 from fedfibos.params import Params, maskable_names
 from fedfibos.round import RoundReport, federated_round, sample
 from fedfibos.runs.record import RunDirectory
 from fedfibos.runs.summary import summarise
-from fedfibos.selections import dead_layers
 from fedfibos.simulate.checkpoint import Checkpoint, CheckpointStore
 from fedfibos.simulate.population import Population, populate
 from fedfibos.simulate.setting import Setting
@@ -37,7 +37,7 @@ Warn = Callable[[str], None]
 
 
 class Interrupted(Exception):
-    """Ctrl-C: the round was finished and a checkpoint written."""
+    """Ctrl-C or SIGTERM: the round was finished and a checkpoint written."""
 
     def __init__(self, finished_rounds: int) -> None:
         super().__init__(f"interrupted after round {finished_rounds}")
@@ -85,6 +85,11 @@ def build_world(experiment: Experiment, *, device: str, data_dir: Path | None, w
         **choice.options,
     )
     check_module(choice.name, module, example, len(split.classes), experiment.seed)
+    for buffer in moved_buffers(module, example):
+        warn(
+            f"training changes the buffer {buffer!r} of the model, which no client keeps: every round and evaluation "
+            "begin with its first value (statistics of normalisation layers alone are recomputed)"
+        )
     method = experiment.build_method()
     model = model_of(
         module,
@@ -143,7 +148,9 @@ def simulate(
         if checkpoint.round:
             on_resume(directory.rounds())
         run = _Run(experiment, world, directory, store, on_round, on_warning)
-        run.check_fleet(checkpoint)
+        fleet = world.population.everyone(checkpoint.round)
+        for line in cautions(world.method, world.model, checkpoint.state, checkpoint.params, fleet):
+            on_warning(line)
         engine = executor(setting_of(experiment, world), num_workers(workers, device, experiment.federation.cohort))
         try:
             checkpoint = run.rounds(checkpoint, engine)
@@ -218,7 +225,11 @@ class _Run:
                 self.store.drop_superseded(state)
                 record = self._record(now, report, engine, started)
                 self.directory.append_round(record)
-                self.on_round(record)
+                try:
+                    self.on_round(record)
+                except (OSError, SystemExit):  # who looks on is gone: a closed pipe, a full disk
+                    self.store.save(now)
+                    raise
                 last = now.round == federation.rounds
                 if last or interrupted.is_set() or now.round % self.experiment.run.checkpoint_every == 0:
                     self.store.save(now)
@@ -253,27 +264,10 @@ class _Run:
         record["seconds"] = round(time.perf_counter() - started, 4)
         return record
 
-    def check_fleet(self, now: Checkpoint) -> None:
-        """Warn of submodels with dead layers, and of coordinates that no client ever holds."""
-        world = self.world
-        clients = world.population.everyone(now.round)
-        first = {client.capacity: client for client in reversed(clients)}
-        for capacity in sorted(first):
-            submodel = world.method.extract(world.model, now.state, now.params, first[capacity])
-            if dead := dead_layers(submodel, world.model.layout):
-                more = f" and {len(dead) - 1} more" if len(dead) > 1 else ""
-                self.on_warning(
-                    f"capacity {capacity:g}: the submodel holds nothing of layer {dead[0]!r}{more}; a dead layer "
-                    'passes no gradient (method.scope = "layer" gives every tensor a share, model.held keeps one whole)'
-                )
-        if isinstance(world.method, Cautious):
-            for line in world.method.cautions(world.model, sorted(first)):
-                self.on_warning(line)
-
 
 @contextmanager
 def _deferred_interrupt() -> Iterator[threading.Event]:
-    """Turn Ctrl-C into an event that the loop looks at between rounds; a second one stops at once."""
+    """Turn Ctrl-C or SIGTERM into an event that the loop looks at between rounds; a second one stops at once."""
     event = threading.Event()
     if threading.current_thread() is not threading.main_thread():
         yield event
@@ -284,8 +278,9 @@ def _deferred_interrupt() -> Iterator[threading.Event]:
             raise KeyboardInterrupt
         event.set()
 
-    before = signal.signal(signal.SIGINT, note)
+    before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield event
     finally:
-        signal.signal(signal.SIGINT, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)

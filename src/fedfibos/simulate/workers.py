@@ -152,7 +152,7 @@ class WorkerPool:
         for process in self._processes:
             process.join(timeout=5)
             if process.is_alive():
-                process.terminate()
+                process.kill()
                 process.join()
 
     def _pack(self, number: int, submodel: Submodel) -> tuple[Any, ...]:
@@ -234,8 +234,9 @@ class WorkerPool:
 
 
 def _work(setting: Setting, flat: Tensor, slot: _Slot, pipe: Connection, inherited: list[Connection]) -> None:
-    """Serve one pipe until it closes. Ctrl-C is the parent's business."""
+    """Serve one pipe until it closes. Ctrl-C and SIGTERM, which the whole group may get, are the parent's."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
     for end in inherited:
         end.close()
     torch.set_num_threads(1)

@@ -1,0 +1,33 @@
+"""What to warn of before a fleet trains: layers that a submodel has nothing of, and what the method itself knows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fedfibos.method import Cautious, Method
+from fedfibos.model import Model
+from fedfibos.params import Params
+from fedfibos.selections import dead_layers
+from fedfibos.types import Client, State
+
+
+def cautions(method: Method, model: Model, state: State, params: Params, clients: Sequence[Client]) -> list[str]:
+    """One line for every capacity whose submodel has a dead layer, then the method's own cautions.
+
+    Args:
+        method: The method.
+        model: Architecture and layout.
+        state: The method's state.
+        params: The global parameters.
+        clients: The fleet; of each capacity the first is looked at.
+    """
+    first = {client.capacity: client for client in reversed(clients)}
+    lines = []
+    for capacity in sorted(first):
+        if dead := dead_layers(method.extract(model, state, params, first[capacity]), model.layout):
+            more = f" and {len(dead) - 1} more" if len(dead) > 1 else ""
+            lines.append(
+                f"capacity {capacity:g}: the submodel holds nothing of layer {dead[0]!r}{more}; a dead layer passes no "
+                'gradient (method.scope = "layer" gives every tensor a share, model.held keeps one whole)'
+            )
+    return lines + (method.cautions(model, sorted(first)) if isinstance(method, Cautious) else [])
