@@ -107,3 +107,13 @@ def test_a_checkpoint_evaluated_again_gives_the_numbers_of_the_run(tmp_path, pre
     assert (again.pop("round"), again.pop("environment")["device"]) == (2, "cpu")
     assert again == last
     assert last["local"]["adjusted"]["mean"] > last["local"]["mean"]  # Dirichlet .3: knowing it helps
+
+
+def test_logits_that_are_no_numbers_are_no_class():
+    """argmax would make them the first class, which some examples are of."""
+    module = nn.Linear(1, 2, bias=False)
+    module.weight.data = torch.tensor([[float("nan")], [1.0]])
+    model = model_of(module)
+    test = TensorData(torch.ones(3, 1), torch.tensor([0, 0, 1]))
+    hits = correct(model, model.initial_params(), Scoring(full(model.layout)), test, 2)
+    assert hits.tolist() == [[False] * 3] * 2

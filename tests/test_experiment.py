@@ -13,6 +13,8 @@ from fedfibos.methods import FedAvg, FedFIbOS
 from fedfibos.training import LocalTraining
 from fedfibos.validation import ExperimentError
 
+DIGITS = Path(__file__).parent.parent / "experiments" / "digits" / "fedfibos.toml"
+
 MINIMAL = """
 [model]
 name = "mlp"
@@ -329,3 +331,14 @@ def test_the_message_names_the_file_that_wrote_the_value(minimal, tmp_path):
     minimal.write_text(MINIMAL + "[local]\nbatch_size = 0\n")
     with pytest.raises(ExperimentError, match=r"minimal\.toml: local\.batch_size must be at least 1, got 0"):
         load_experiment(derived)
+
+
+def test_a_file_may_begin_with_a_byte_order_mark(tmp_path):
+    text = DIGITS.read_text()
+    (tmp_path / "marked.toml").write_bytes(b"\xef\xbb\xbf" + text.encode())
+    assert load_experiment(tmp_path / "marked.toml") == load_experiment(DIGITS)
+
+
+def test_a_seed_beyond_64_bits_is_one_line(tmp_path):
+    with pytest.raises(ExperimentError, match="seed must be below 9223372036854775808"):
+        load_experiment(DIGITS, [f"seed={10**23}"])

@@ -172,6 +172,77 @@ def test_a_model_that_does_not_fit_the_data_is_one_line_before_any_training(mine
     assert err.count("\n") == 1
 
 
+OWN = ["run", "mine.toml", "--workers", "1", "--out", "run", "federation.rounds=1"]
+
+
+@pytest.fixture
+def bare(mine):
+    """An experiment whose model takes no options."""
+    (mine / "mine.toml").write_text(EXPERIMENT.replace(", options = { hidden = 5 }", ""))
+    return mine
+
+
+def test_a_buffer_that_training_changes_is_named(bare, capsys):
+    """No client keeps it; batch normalisation's, which are recomputed, are not named."""
+    assert main([*OWN, "model.name=mine_of_the_test:Centred"]) == 0
+    warnings = [line for line in capsys.readouterr().out.splitlines() if "changes the buffer" in line]
+    assert len(warnings) == 1
+    assert "training changes the buffer 'mean' of the model, which no client keeps" in warnings[0]
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (["model.name=mine_of_the_test:scripted"], "it must give a plain nn.Module, got a scripted one"),
+        (["model.name=mine_of_the_test:Locked"], "the module cannot be copied: cannot pickle '_thread.lock' object"),
+        (
+            ["model.name=mine_of_the_test:weight_normed", "method.name=heterofl"],
+            "can't derive the channel axes of '0.weight': it is computed from other parameters (a parametrisation)",
+        ),
+        (
+            ["model.name=mine_of_the_test:Gated", "method.fisher_from=per_example"],
+            "gradients of single examples cannot be taken through this model",
+        ),
+    ],
+)
+def test_modules_that_cannot_be_used_are_one_line(bare, capsys, overrides, message):
+    assert main([*OWN, *overrides]) == 1
+    err = capsys.readouterr().err
+    assert message in err
+    assert err.splitlines()[-1].startswith("fedfibos: ")
+
+
+def test_a_recurrent_model_is_diagnosed_from_minibatches(bare, capsys):
+    assert main([*OWN, "model.name=mine_of_the_test:Gated"]) == 0
+    assert main(["diagnose", "run", "--clients", "1"]) == 0
+    assert json.loads((bare / "run" / "diagnosis.json").read_text())["fisher_from"] == "minibatch"
+
+
+def test_an_export_says_what_the_tracer_stumbled_over(bare, capsys):
+    assert main([*OWN, "model.name=mine_of_the_test:Counting"]) == 0
+    capsys.readouterr()
+    assert main(["export", "run", "--capacity", "0.5", "--out", "a.pt2"]) == 1
+    err = capsys.readouterr().err
+    assert "x.shape[0] and not len(x)" in err
+    assert err.count("\n") == 1
+    assert main(["export", "run", "--capacity", "0.5", "--out", "a.safetensors"]) == 0
+
+
+@pytest.mark.parametrize("command", [["evaluate"], ["export", "--capacity", "0.5", "--out", "a.safetensors"]])
+def test_changed_code_is_said_wherever_a_run_is_opened(bare, capsys, command):
+    assert main([*OWN, "model.name=mine_of_the_test:plain"]) == 0
+    with (bare / "mine_of_the_test.py").open("a") as file:
+        file.write("# another\n")
+    capsys.readouterr()
+    assert main([command[0], "run", *command[1:]]) == 0
+    assert "the file of mine_of_the_test:plain has changed since run was last run" in capsys.readouterr().err
+
+
+def test_code_beside_the_experiment_file_is_found_from_anywhere(mine, tmp_path_factory, monkeypatch):
+    monkeypatch.chdir(tmp_path_factory.mktemp("elsewhere"))
+    assert main(["run", str(mine / "mine.toml"), "--dry-run"]) == 0
+
+
 def test_layers_that_take_their_size_from_the_first_batch_get_it(mine, capsys):
     (mine / "mine.toml").write_text(EXPERIMENT.replace(", options = { hidden = 5 }", ""))
     lazy = ["run", "mine.toml", "model.name=mine_of_the_test:lazy", "--workers", "1", "--out"]

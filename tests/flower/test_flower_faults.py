@@ -212,6 +212,37 @@ def test_a_node_that_does_not_say_who_it_is_takes_no_part(tmp_path, config, reas
     assert "takes no part" in caplog.text
 
 
+def test_a_node_that_is_mended_takes_part_again(tmp_path, caplog):
+    """It is asked again every round; what is wrong is said once, and is on record in every round."""
+    deployment = Deployment(everyone(tmp_path, "federation.rounds=3"), wait=0.01)
+    node = deployment.node(BAD)
+    sound, rounds = node.config["capacity"], []
+    node.config["capacity"] = 1.5
+
+    def mend(asked, reply):
+        rounds.append(asked.metadata.message_type)
+        if len(rounds) == 2:  # the second round's question was answered as before
+            node.config["capacity"] = sound
+        return [reply]
+
+    node.tamper = mend
+    deployment.run(tmp_path / "run")
+    lines = lines_of(tmp_path / "run")
+    assert [BAD in line["participants"] for line in lines] == [False, False, True]
+    (number,) = [n for n, each in deployment.nodes.items() if each is node]
+    refused = {f"node {number}": lines[0]["refused"][f"node {number}"]}
+    assert [line.get("refused") for line in lines] == [refused, refused, None]
+    assert "its capacity must be in (0, 1], got 1.5" in refused[f"node {number}"]
+    assert caplog.text.count("takes no part") == 1
+
+
+def test_dead_layers_are_warned_of_as_in_the_simulator(tmp_path, caplog):
+    deployment = Deployment(everyone(tmp_path, "federation.rounds=1"), wait=0.01)
+    deployment.node(BAD).config["capacity"] = 0.002
+    deployment.run(tmp_path / "run")
+    assert "capacity 0.002: the submodel holds nothing of layer" in caplog.text
+
+
 def test_a_capacity_that_leaves_no_submodel_takes_no_part(tmp_path, caplog):
     deployment = Deployment(everyone(tmp_path, "method.name=heterofl", "evaluation.every=1"), wait=0.01)
     deployment.node(BAD).config["capacity"] = 1e-9
