@@ -134,7 +134,7 @@ def kept(study: Study, cell: Cell, capacity: str) -> str:
 def rates(study: Study) -> str:
     """Validation accuracy over the submodels by method and learning rate."""
     known = sorted({rate for by_rate in study.tuning.values() for rate in by_rate})
-    rows = [["method", *(f"lr {rate:g}".replace("lr 0.", "lr .") for rate in known)]]
+    rows = [["method", *(f"lr {f'{rate:f}'.rstrip('0')[1:]}" for rate in known)]]
     for name in (n for n in TITLES if n in study.tuning):
         found = {
             rate: (record and entry(record.final, ACCURACIES["global, submodels"])) or math.nan
