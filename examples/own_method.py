@@ -2,12 +2,7 @@
 
 from dataclasses import dataclass
 
-from fedfibos.aggregate import Sums
-from fedfibos.local import local_training
-from fedfibos.model import Model
-from fedfibos.params import Params
-from fedfibos.submodel import Submodel, mask_from_scores
-from fedfibos.types import Client, State, Upload
+from fedfibos import Client, Model, Params, State, Submodel, Sums, Upload, local_training, mask_from_scores
 
 
 @dataclass(frozen=True)

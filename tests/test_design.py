@@ -99,3 +99,14 @@ def test_rooms_do_not_know_those_above_them(room, unknown):
     known = set().union(*map(below, inside))
     assert inside
     assert [module for module in known if any(within(module, name) for name in unknown.split())] == []
+
+
+def test_public_names_are_where_the_type_checker_is_told_they_are():
+    (block,) = [node for node in ast.parse(FILES["fedfibos"].read_text()).body if isinstance(node, ast.If)]
+    told = {alias.name: node.module for node in block.body for alias in node.names}
+    assert told == fedfibos._HOMES
+    for name in fedfibos.__all__:
+        assert getattr(fedfibos, name) is not None
+    assert fedfibos.__version__[0].isdigit()
+    with pytest.raises(AttributeError, match="no attribute 'Clinet'"):
+        _ = fedfibos.Clinet

@@ -107,8 +107,8 @@ def tuned_on_text(study: Study, rate: float) -> list[str]:
         rates(study),
         claim(
             here > others,
-            f"No rate changes the order: FedFIbOS without the prior at the study's {rate:g} ({100 * here:.1f}) is above every "
-            f"other method at its own best rate ({100 * others:.1f} at most); at its own it reaches "
+            f"No rate changes the order: FedFIbOS without the prior at the study's {rate:g} ({100 * here:.1f}) is "
+            f"above every other method at its own best rate ({100 * others:.1f} at most); at its own it reaches "
             f"{100 * best['fedfibos-none']:.1f}.",
         ),
     ]
