@@ -3,8 +3,8 @@
 A small regular sample brackets each threshold. One pass over the scores, block by block, writes the mask of what is
 above the bracket and collects what lies inside it; the few inside are ranked exactly. The result is the exact top-k
 whatever the sample says: a bracket that misses its threshold is replaced by one from a full selection. Several k
-of one score can share the pass (:func:`top_k_many`; three quarters of the time of four apart). The round does not use it: a
-method extracts client by client, once a capacity where submodels are not personal, and training outweighs the rest.
+of one score can share the pass (:func:`top_k_many`; three quarters of the time of four apart). The round does not use
+it: a method extracts client by client, once a capacity where submodels are not personal, and training outweighs it.
 
 The pass is the same on every device. On a CPU a block fits the cache, and comparing, counting and listing go through
 NumPy, which is up to nine times faster there; elsewhere there is one block.
