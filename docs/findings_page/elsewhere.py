@@ -108,7 +108,7 @@ def tuned_on_text(study: Study, rate: float) -> list[str]:
         claim(
             here > others,
             f"No rate changes the order: FedFIbOS without the prior at the study's {rate:g} ({100 * here:.1f}) is "
-            f"above every other method at its own best rate ({100 * others:.1f} at most); at its own it reaches "
+            f"above every other line of the table at its own best rate ({100 * others:.1f} at most); at its own it reaches "
             f"{100 * best['fedfibos-none']:.1f}.",
         ),
     ]
