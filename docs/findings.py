@@ -24,7 +24,7 @@ def page(results: Path) -> str:
     parts = [
         *opening(images, text),
         *cifar10.section(images),
-        *elsewhere.normalised(load_normalised(small)),
+        *elsewhere.normalised(load_normalised(small), images),
         *elsewhere.cifar100(load_cifar100(small)),
         *elsewhere.ag_news(text),
         AGAIN,

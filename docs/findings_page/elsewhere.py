@@ -8,7 +8,7 @@ from fedfibos.spread import spread
 from findings_page.paper import paper_says
 from findings_page.records import ADJUSTED, FULL, LOCAL, SMALLEST, SUBMODELS, Cell, Study, entry, last_evaluation
 from findings_page.tables import TITLES, accuracies, by_capacity, rates, table
-from findings_page.words import claim, verdict
+from findings_page.words import claim, points, verdict
 
 POOLER = "network.bert.pooler.dense.weight"
 TENSORS = {
@@ -21,8 +21,8 @@ TENSORS = {
 }
 
 
-def normalised(study: Study) -> list[str]:
-    """CIFAR-10 with GroupNorm."""
+def normalised(study: Study, without: Study) -> list[str]:
+    """CIFAR-10 with GroupNorm, and what it changes."""
     if not study.cells:
         return []
     (cell,) = study.cells
@@ -33,7 +33,18 @@ def normalised(study: Study) -> list[str]:
         rates(study),
         accuracies(study, cell),
         f"Fisher against magnitude: {against_fiarse(study, cell)}.",
+        f"What normalisation changes in the full model, seed by seed: {_changes(study, without, cell)}.",
     ]
+
+
+def _changes(study: Study, without: Study, cell: Cell) -> str:
+    """Full-model accuracy with normalisation minus that without, of every method."""
+    said = []
+    for name in (n for n in TITLES if n in study.cells[cell]):
+        one, other = study.numbers(cell, name, *FULL), without.numbers(cell, name, *FULL)
+        gap = spread(one[seed] - other[seed] for seed in sorted(one.keys() & other.keys()))
+        said.append(f"{TITLES[name]} {points(gap)}")
+    return "; ".join(said)
 
 
 def cifar100(study: Study) -> list[str]:
@@ -108,8 +119,8 @@ def tuned_on_text(study: Study, rate: float) -> list[str]:
         claim(
             here > others,
             f"No rate changes the order: FedFIbOS without the prior at the study's {rate:g} ({100 * here:.1f}) is "
-            f"above every other line of the table at its own best rate ({100 * others:.1f} at most); at its own it reaches "
-            f"{100 * best['fedfibos-none']:.1f}.",
+            f"above every other line of the table at its own best rate ({100 * others:.1f} at most); at its own it "
+            f"reaches {100 * best['fedfibos-none']:.1f}.",
         ),
     ]
 
