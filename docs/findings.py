@@ -62,8 +62,9 @@ AGAIN = """## Again
 
     fedfibos sweep experiments/small/cifar10-tuning.toml
     fedfibos sweep experiments/small/cifar10.toml           # and cifar10-ceiling, cifar10-prior, cifar10-readings
+    fedfibos sweep experiments/small/cifar10-norm.toml      # and cifar10-norm-tuning
     fedfibos sweep experiments/small/cifar100.toml --only split=high --only mix=non-uniform
-    fedfibos sweep experiments/small/ag_news.toml --only mix=uniform             # and ag_news-readings
+    fedfibos sweep experiments/small/ag_news.toml --only mix=uniform      # and ag_news-readings, ag_news-tuning
     fedfibos report results/small/cifar10 results/small/cifar10-ceiling results/small/cifar10-readings
     fedfibos diagnose RUN"""
 
