@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from rich.console import Console
@@ -52,10 +52,11 @@ class Tally:
         self.rejected += len(record["rejected"])
         self.evaluation = record.get("evaluation", self.evaluation)
 
-    def take(self, records: Iterable[Mapping[str, Any]]) -> None:
-        """Count the rounds of before."""
+    def go_on(self, records: Sequence[Mapping[str, Any]]) -> str:
+        """Count the rounds of before; says how many there are."""
         for record in records:
             self.add(record)
+        return f"going on after round {len(records)}"
 
     def accuracies(self) -> str:
         """Of the last evaluation."""
@@ -85,12 +86,11 @@ class PlainProgress:
     def start(self, experiment: Experiment) -> None:
         """See :class:`RunProgress`."""
         self.rounds = experiment.federation.rounds
-        self._print(f"{experiment.method.name} on {experiment.data.name}: {title(experiment)}")
+        self._print(title(experiment))
 
     def resume(self, records: Sequence[Mapping[str, Any]]) -> None:
         """See :class:`RunProgress`."""
-        self.tally.take(records)
-        self._print(f"going on after round {len(records)}")
+        self._print(self.tally.go_on(records))
 
     def round(self, record: Mapping[str, Any]) -> None:
         """See :class:`RunProgress`."""
@@ -139,12 +139,11 @@ class LiveProgress:
         total = experiment.federation.rounds
         self.bar.update(self.task, description=experiment.method.name, total=total)
         self.bar.start()
-        self._print(f"{experiment.method.name} on {experiment.data.name}: {title(experiment)}")
+        self._print(title(experiment))
 
     def resume(self, records: Sequence[Mapping[str, Any]]) -> None:
         """See :class:`RunProgress`."""
-        self.tally.take(records)
-        self._print(f"going on after round {len(records)}")
+        self._print(self.tally.go_on(records))
 
     def round(self, record: Mapping[str, Any]) -> None:
         """See :class:`RunProgress`."""
@@ -167,10 +166,10 @@ class LiveProgress:
 
 
 def title(experiment: Experiment) -> str:
-    """The setting in a few words."""
+    """The run in a few words."""
     federation = experiment.federation
     return (
-        f"{experiment.model.name}, {federation.clients} clients, {federation.cohort} a round, "
-        f"{federation.rounds} rounds, seed {experiment.seed}"
+        f"{experiment.method.name} on {experiment.data.name}: {experiment.model.name}, "
+        f"{federation.clients} clients, {federation.cohort} a round, {federation.rounds} rounds, seed {experiment.seed}"
         + (", measured on held-out training examples" if experiment.evaluation.validation else "")
     )
