@@ -18,13 +18,13 @@ from safetensors.torch import load_file
 
 from fedfibos.cli import main
 from fedfibos.cli.flower import show_traffic
+from fedfibos.cost import cost
 from fedfibos.flower.demo import Outcome, Traffic
 from fedfibos.flower.launch import LaunchError, Processes, free_port
-from fedfibos.flower.measure import affordable, step_bytes
+from fedfibos.flower.measure import Limits, affordable
 from fedfibos.flower.meter import Meter
 from fedfibos.flower.new import FILES, TEMPLATE
 from fedfibos.simulate import CheckpointStore
-from fedfibos.submodel import full
 from fedfibos.types import Client
 from fedfibos.wire.payload import WireError
 
@@ -89,40 +89,59 @@ def test_settings_are_resolved_into_the_run_directory(tmp_path):
         run_template(tmp_path / "run", NODES, **{"federation.rounds": 1, "method.name": "fiarse", "seed": 1})
 
 
+def cost_of(task, capacity, examples):
+    return cost(task.method, task.model, capacity, examples, task.local)
+
+
 def test_capacity_by_memory():
-    """Memory of a step falls with the width; the largest capacity within the limit is taken."""
+    """Memory of a step falls with the width of a slice; the largest capacity within the limit is taken."""
+    app = template_app()
+    task = app.task(template_config(**{"method.name": "heterofl"}))
+    examples = app.test({})
+    everything = cost_of(task, 1.0, examples).memory
+    assert affordable(task, examples, Limits(memory=everything)) == 1.0
+    assert affordable(task, examples, Limits(memory=everything - 1)) == 0.5
+    assert affordable(task, examples, Limits(memory=everything / 4)) < 0.5
+    with pytest.raises(WireError, match=r"no capacity down to 0.0625 keeps within memory-limit 1000$"):
+        affordable(task, examples, Limits(memory=1000))
+
+
+def test_less_capacity_saves_a_mask_no_memory():
+    """What is measured is what the method sends: a client of FedFIbOS trains in tensors of full size."""
     app = template_app()
     task = app.task(template_config())
     examples = app.test({})
-    everything = step_bytes(task, full(task.model.layout), examples)
-    assert affordable(task, examples, memory_limit=everything, seconds_per_step=None) == 1.0
-    half = affordable(task, examples, memory_limit=everything - 1, seconds_per_step=None)
-    assert half == 0.5
-    assert affordable(task, examples, memory_limit=everything / 4, seconds_per_step=None) < half
-    with pytest.raises(WireError, match=r"no capacity down to 0.0625 keeps within memory-limit 1000"):
-        affordable(task, examples, memory_limit=1000, seconds_per_step=None)
+    everything = cost_of(task, 1.0, examples).memory
+    assert affordable(task, examples, Limits(memory=everything)) == 1.0
+    with pytest.raises(WireError, match=rf"memory-limit {everything - 1}: a mask is trained"):
+        affordable(task, examples, Limits(memory=everything - 1))
+
+
+@pytest.mark.parametrize("method", ["fedfibos", "heterofl"])
+def test_capacity_by_bytes(method):
+    """Masks and slices both save bytes; the limit is on both ways together."""
+    app = template_app()
+    task = app.task(template_config(**{"method.name": method}))
+    examples = app.test({})
+    half = cost_of(task, 0.5, examples)
+    limit = half.bytes_down + half.bytes_up
+    assert affordable(task, examples, Limits(traffic=limit)) == 0.5
+    assert affordable(task, examples, Limits(traffic=limit - 1)) == 0.25
+    assert affordable(task, examples, Limits(traffic=limit, seconds=60.0)) == 0.5
+    with pytest.raises(WireError, match=r"keeps within bytes-per-round 100$"):
+        affordable(task, examples, Limits(traffic=100))
 
 
 def test_capacity_by_time(tmp_path):
     app = template_app()
     task = app.task(template_config())
-    assert affordable(task, app.test({}), memory_limit=None, seconds_per_step=60.0) == 1.0
+    assert affordable(task, app.test({}), Limits(seconds=60.0)) == 1.0
     with pytest.raises(WireError, match="seconds-per-step"):
-        affordable(task, app.test({}), memory_limit=None, seconds_per_step=1e-9)
+        affordable(task, app.test({}), Limits(seconds=1e-9))
     nodes = [{"client-id": n, "seconds-per-step": 60} for n in range(3)]
     run_template(tmp_path / "run", nodes, **{"federation.rounds": 1})
     sent = lines_of(tmp_path / "run")[0]["bytes_by_client"]
     assert sent["0"] == sent["1"] == sent["2"]
-
-
-def test_step_bytes_count_activations_and_parameters():
-    """Two examples through the template's network: the parameters three times, and what backward keeps."""
-    app = template_app()
-    task = app.task(template_config(**{"local.batch_size": 2}))
-    larger = app.task(template_config(**{"local.batch_size": 20}))
-    few, many = (step_bytes(t, full(t.model.layout), app.test({})) for t in (task, larger))
-    assert few > 12 * task.model.layout.size
-    assert many > few
 
 
 def test_the_submodel_of_a_run_is_exported(tmp_path, capsys):

@@ -200,7 +200,7 @@ def test_too_few_usable_uploads_stop_the_run_and_keep_the_checkpoint(tmp_path):
         ({"client-id": "two", "capacity": 0.5}, "must have client-id"),
         ({"client-id": 2, "capacity": 1.5}, "capacity must be in"),
         ({"client-id": 2, "capacity": "half"}, "capacity of the node config must be a number"),
-        ({"client-id": 2}, "must have capacity, or memory-limit or seconds-per-step"),
+        ({"client-id": 2}, "must have capacity, or a limit to measure it by"),
     ],
 )
 def test_a_node_that_does_not_say_who_it_is_takes_no_part(tmp_path, config, reason, caplog):

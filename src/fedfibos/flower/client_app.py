@@ -9,7 +9,7 @@ from typing import Any
 from flwr.app import Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 
-from fedfibos.flower.measure import affordable
+from fedfibos.flower.measure import LIMITS, Limits, affordable
 from fedfibos.flower.messages import declaration, payload_in, payload_record, question_in, refusal
 from fedfibos.flower.scores import HeldScore
 from fedfibos.flower.task import Settings, Task, shares_a_score
@@ -30,8 +30,8 @@ def client_app(task: MakeTask, data: MakeData) -> ClientApp:
     """The Flower client app of a task.
 
     A client's ``node_config`` holds ``client-id``, a number from 0 that it keeps for ever; ``capacity``, or what to
-    measure it by (``memory-limit``, in bytes, and ``seconds-per-step``); and ``state-dir``, the folder of its own score
-    where the task has ``scores = "client"``.
+    measure it by (``memory-limit`` and ``bytes-per-round``, in bytes, and ``seconds-per-step``); and ``state-dir``, the
+    folder of its own score where the task has ``scores = "client"``.
 
     Args:
         task: The task, from the run configuration.
@@ -69,17 +69,12 @@ def _answered(message: Message, answer: Callable[[], RecordDict]) -> Message:
 
 def _declare(task: MakeTask, data: MakeData, context: Context) -> RecordDict:
     own, capacity = client_id(context), _setting(context, "capacity", float)
-    limits = {name: _setting(context, name, float) for name in ("memory-limit", "seconds-per-step")}
+    limits = Limits(*(_setting(context, name, float) for name in LIMITS))
     examples = data(context)
     if capacity is None:
-        if limits == dict.fromkeys(limits):
-            raise WireError("the node config must have capacity, or memory-limit or seconds-per-step to measure it by")
-        capacity = affordable(
-            task(context.run_config),
-            examples,
-            memory_limit=limits["memory-limit"],
-            seconds_per_step=limits["seconds-per-step"],
-        )
+        if limits == Limits():
+            raise WireError(f"the node config must have capacity, or a limit to measure it by ({', '.join(LIMITS)})")
+        capacity = affordable(task(context.run_config), examples, limits)
     return declaration(own, capacity, len(examples))
 
 

@@ -1,68 +1,93 @@
-"""What a device can afford, measured on the device: memory and seconds of one training step.
+"""What a device can afford, measured on the device: memory and seconds of a training step, bytes of a round.
 
-A mask is trained in tensors of full size, whatever it holds: it saves bytes on the connection, not memory or time. A
-slice saves all three. The measurement is therefore of the first channels of every layer, as HeteroFL would send them.
+It is measured of what the task's own method would send. A slice is a smaller network: a smaller capacity saves all
+three. A mask is trained in tensors of full size, whatever it holds: it saves bytes on the connection alone.
 """
 
 from __future__ import annotations
 
 import time
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
-import torch
-
-from fedfibos.channels.slices import prefix
-from fedfibos.cost import training_memory
+from fedfibos.cost import Cost, cost
 from fedfibos.flower.task import Task
-from fedfibos.local import local_training
-from fedfibos.submodel import Submodel
+from fedfibos.submodel import Mask, Submodel
 from fedfibos.types import Client, Dataset
 from fedfibos.wire.payload import WireError
 
 CAPACITIES = (1.0, 0.5, 0.25, 0.125, 0.0625)
 
+LIMITS = ("memory-limit", "seconds-per-step", "bytes-per-round")
+"""Keys of a device's node config, in the order of :class:`Limits`."""
 
-def affordable(task: Task, data: Dataset, *, memory_limit: float | None, seconds_per_step: float | None) -> float:
-    """The largest of :data:`CAPACITIES` whose training step keeps within the limits.
+
+@dataclass(frozen=True)
+class Limits:
+    """What a device has; None: no limit.
+
+    Attributes:
+        memory: Bytes for parameters, gradients, optimiser and activations of a training step.
+        seconds: Seconds for a training step.
+        traffic: Bytes that a round may send to the device and back.
+    """
+
+    memory: float | None = None
+    seconds: float | None = None
+    traffic: float | None = None
+
+    def allow(self, found: Cost) -> bool:
+        """Whether memory and bytes of a capacity keep within the limits; seconds have to be taken."""
+        enough_memory = self.memory is None or found.memory <= self.memory
+        return enough_memory and (self.traffic is None or found.bytes_down + found.bytes_up <= self.traffic)
+
+    def __str__(self) -> str:
+        limits = zip(LIMITS, (self.memory, self.seconds, self.traffic), strict=True)
+        return " and ".join(f"{name} {value:.12g}" for name, value in limits if value is not None)
+
+
+def affordable(task: Task, data: Dataset, limits: Limits) -> float:
+    """The largest of :data:`CAPACITIES` that keeps within the limits in the method's first round.
 
     Args:
-        task: Model and local training.
+        task: Method, model and local training.
         data: The client's examples.
-        memory_limit: Bytes for parameters, gradients and the activations of a step; None: no limit.
-        seconds_per_step: Seconds; None: no limit.
+        limits: What the device has.
 
     Raises:
         WireError: Not even the smallest capacity keeps within the limits.
     """
+    why = ""
     for capacity in CAPACITIES:
         try:
-            submodel = prefix(task.model, capacity)
-        except ValueError:
-            break  # no slice of the model is as small as this
-        fits = memory_limit is None or step_bytes(task, submodel, data) <= memory_limit
-        if fits and (seconds_per_step is None or step_seconds(task, submodel, data) <= seconds_per_step):
+            found = cost(task.method, task.model, capacity, data, task.local)
+        except ValueError as error:  # no slice of the model is as small as this
+            why = f": {error}"
+            break
+        if limits.allow(found) and (limits.seconds is None or step_seconds(task, capacity, data) <= limits.seconds):
             return capacity
-    raise WireError(
-        f"no capacity down to {CAPACITIES[-1]:g} keeps within memory-limit {memory_limit} and "
-        f"seconds-per-step {seconds_per_step}"
-    )
+    if limits.traffic is None and isinstance(_submodel(task, _client(task, CAPACITIES[-1], data, 1)), Mask):
+        why = (
+            ": a mask is trained in tensors of full size, whatever it holds; set capacity, or bytes-per-round, or "
+            "choose a method that slices"
+        )
+    raise WireError(f"no capacity down to {CAPACITIES[-1]:g} keeps within {limits}{why}")
 
 
-def step_bytes(task: Task, submodel: Submodel, data: Dataset) -> int:
-    """Bytes of one training step, as of :func:`fedfibos.cost.training_memory`."""
-    batch = torch.arange(min(task.local.batch_size, len(data)))
-    return training_memory(task.model, task.model.initial_params(), submodel, data, batch, task.local)
-
-
-def step_seconds(task: Task, submodel: Submodel, data: Dataset, steps: int = 3) -> float:
+def step_seconds(task: Task, capacity: float, data: Dataset, steps: int = 3) -> float:
     """Seconds of one training step: the mean over a few, after one to warm up."""
-    _step(task, submodel, data, 1)
+    params = task.model.initial_params()
+    first, client = _client(task, capacity, data, 1), _client(task, capacity, data, steps)
+    submodel = _submodel(task, client)
+    task.method.train(task.model, params, submodel, first)
     started = time.perf_counter()
-    _step(task, submodel, data, steps)
+    task.method.train(task.model, params, submodel, client)
     return (time.perf_counter() - started) / steps
 
 
-def _step(task: Task, submodel: Submodel, data: Dataset, steps: int) -> None:
-    local = replace(task.local, steps=steps, epochs=None)
-    client = Client(0, 1.0, 0, task.seed, local, data)
-    local_training(task.model, task.model.initial_params(), submodel, client)
+def _submodel(task: Task, client: Client) -> Submodel:
+    params = task.model.initial_params()
+    return task.method.extract(task.model, task.method.init(params), params, client)
+
+
+def _client(task: Task, capacity: float, data: Dataset, steps: int) -> Client:
+    return Client(0, capacity, 0, task.seed, replace(task.local, steps=steps, epochs=None), data)
