@@ -55,12 +55,12 @@ def cohorts(world: World, rounds: int, size: int, seed: int) -> Iterator[list[Cl
 def accuracies(world: World, state: Any, params: Any, t: int) -> dict[str, float | None]:
     """Global accuracy of the full model and of the submodels."""
 
-    def score(params: Any, works: Iterable[Any]) -> Iterator[torch.Tensor]:
-        return (correct(world.model, params, work, world.split.test, 500) for work in works)
+    def run(params: Any, trials: Iterable[Any]) -> Iterator[torch.Tensor]:
+        return (correct(world.model, params, trial, world.split.test, 500) for trial in trials)
 
     population = world.population
     clients = population.everyone(t)
-    result = evaluate(world.method, world.model, state, params, clients, population.test_parts, score)["global"]
+    result = evaluate(world.method, world.model, state, params, clients, population.test_parts, run)["global"]
     return {"full": result["full"], "submodels": result["submodels"]["mean"]}
 
 

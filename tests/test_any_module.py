@@ -12,7 +12,7 @@ from torch import nn
 from fedfibos.channels.slices import _has_cut_outputs
 from fedfibos.cost import forward_macs
 from fedfibos.data.images import TensorData
-from fedfibos.evaluate import Scoring, accuracy, correct, evaluate
+from fedfibos.evaluate import Trial, accuracy, correct, evaluate
 from fedfibos.export import export_submodel, submodel_module
 from fedfibos.local import local_training
 from fedfibos.methods import FIARSE, FedFIbOS, FedRolex
@@ -139,7 +139,7 @@ def test_statistics_are_those_of_the_calibration_set_whatever_the_batch_size(nor
     every = TensorData(inputs * 3 + 2, labels)
     model = model_of(module)
     params, whole = model.initial_params(), full(model.layout)
-    hits = [correct(model, params, Scoring(whole), every, size, every) for size in (1, 100, 2000)]
+    hits = [correct(model, params, Trial(whole), every, size, every) for size in (1, 100, 2000)]
     assert torch.equal(hits[0], hits[1])
     assert torch.equal(hits[1], hits[2])
     found = model.workspace(whole).module[1]
@@ -162,7 +162,7 @@ def test_statistics_that_training_left_alone_are_left_alone():
     module[1].running_mean.fill_(3.0)
     every = TensorData(torch.randn(40, 1, 6), torch.arange(40) % CLASSES)
     model = model_of(module)
-    correct(model, model.initial_params(), Scoring(full(model.layout)), every, 40, every)
+    correct(model, model.initial_params(), Trial(full(model.layout)), every, 40, every)
     assert model.workspace(full(model.layout)).module[1].running_mean.tolist() == [3.0] * 4
 
 

@@ -471,7 +471,7 @@ def test_a_wrong_table_is_caught_by_permuting_channels():
     good = lstm_axes(module)
     whole = (Part(None, after=12),)
     bad = Axes(good.sizes, {**good.dims, "lstm.weight_hh_l0": (good.dims["lstm.weight_hh_l0"][0], whole)})
-    with pytest.raises(ValueError, match="'hidden' is not an axis: permuting its channels changes the scores"):
+    with pytest.raises(ValueError, match="'hidden' is not an axis: permuting its channels changes the logits"):
         check_axes(module, bad, tokens())
 
 
@@ -516,7 +516,7 @@ class Interleaves(nn.Module):
     ("module", "example", "message"),
     [
         (Reshapes(), images(), r"the model can't run at half its width \(.*\); pass a hand-written table"),
-        (AddsInput(), images(channels=4), "'first' is not an axis: permuting its channels changes the scores; if they"),
+        (AddsInput(), images(channels=4), "'first' is not an axis: permuting its channels changes the logits; if they"),
         (
             Interleaves(),
             images(),

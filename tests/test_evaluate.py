@@ -9,7 +9,7 @@ from torch import nn
 
 from fedfibos.cli import main
 from fedfibos.data import TensorData
-from fedfibos.evaluate import Scoring, correct, evaluate
+from fedfibos.evaluate import Trial, correct, evaluate
 from fedfibos.methods import METHODS
 from fedfibos.model import model_of
 from fedfibos.priors import ClassPriors
@@ -47,11 +47,11 @@ def test_adjusted_classes_by_hand():
     test = TensorData(torch.tensor([[5.0, 1.0, 0.5], [0.0, 3.0, 0.5], [0.0, 3.0, 0.5]]), torch.tensor([2, 1, 2]))
     owner = torch.zeros(3, dtype=torch.int64)
     priors = ClassPriors.of(torch.tensor([1, 2, 2, 2]), [torch.arange(4)], owner, 3)
-    work = Scoring(full(model.layout))
+    work = Trial(full(model.layout))
     hits = correct(model, model.initial_params(), work, test, 2, priors=priors)
     assert hits.tolist() == [[False, True, False], [True, True, False]]
     assert correct(model, model.initial_params(), work, test, 2).tolist() == [[False, True, False]] * 2
-    some = correct(model, model.initial_params(), Scoring(work.submodel, torch.tensor([2, 0])), test, 2, priors=priors)
+    some = correct(model, model.initial_params(), Trial(work.submodel, torch.tensor([2, 0])), test, 2, priors=priors)
     assert torch.equal(some, hits[:, [2, 0]])
 
 
@@ -115,5 +115,5 @@ def test_logits_that_are_no_numbers_are_no_class():
     module.weight.data = torch.tensor([[float("nan")], [1.0]])
     model = model_of(module)
     test = TensorData(torch.ones(3, 1), torch.tensor([0, 0, 1]))
-    hits = correct(model, model.initial_params(), Scoring(full(model.layout)), test, 2)
+    hits = correct(model, model.initial_params(), Trial(full(model.layout)), test, 2)
     assert hits.tolist() == [[False] * 3] * 2

@@ -159,8 +159,8 @@ def test_a_module_whose_import_is_missing_says_which(mine, monkeypatch):
 @pytest.mark.parametrize(
     ("model", "message"),
     [
-        ("two_scores", "it must map 2 examples to scores of shape (2, 3), one a class, got (2, 2)"),
-        ("tuples", "it must map 2 examples to scores of shape (2, 3), one a class, got tuple"),
+        ("two_scores", "it must map 2 examples to logits of shape (2, 3), one a class, got (2, 2)"),
+        ("tuples", "it must map 2 examples to logits of shape (2, 3), one a class, got tuple"),
         ("wrong_size", "fails with RuntimeError: mat1 and mat2 shapes cannot be multiplied"),
     ],
 )

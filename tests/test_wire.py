@@ -113,9 +113,9 @@ def test_upload_round_trip(kind, observed, with_rows):
     else:
         assert torch.equal(got.statistic, upload.statistic)
         assert got.observed == observed
-    assert (got.held is None) == (not with_rows)
+    assert (got.counted is None) == (not with_rows)
     if with_rows:
-        assert torch.equal(got.held, upload.held)
+        assert torch.equal(got.counted, upload.counted)
 
 
 @pytest.mark.parametrize("capacity", [1.0, 0.5, 0.0625])

@@ -22,7 +22,7 @@ class Sums:
 
     Attributes:
         delta: Σ w·Δ, shape ``(size,)``.
-        held: Σ w·held, shape ``(size,)``.
+        holders: Σ w of those that hold the coordinate, shape ``(size,)``.
         weight: Σ w.
         statistic: Σ of the statistics (each participant counts once), shape ``(d,)``; None without any.
         observers: Number of participants whose statistic covers the coordinate, shape ``(d,)``; or None.
@@ -30,7 +30,7 @@ class Sums:
 
     def __init__(self, layout: Layout, device: torch.device | None = None) -> None:
         self.delta = torch.zeros(layout.size, device=device)
-        self.held = torch.zeros(layout.size, device=device)
+        self.holders = torch.zeros(layout.size, device=device)
         self.weight = 0.0
         self.statistic: Tensor | None = None
         self.observers: Tensor | None = None
@@ -40,10 +40,10 @@ class Sums:
         """Add one participant's upload."""
         submodel = upload.submodel
         submodel.add_to(self.delta, upload.delta, weight)
-        if upload.held is None:
-            submodel.count_in(self.held, weight)
+        if upload.counted is None:
+            submodel.count_in(self.holders, weight)
         else:
-            submodel.add_to(self.held, upload.held.to(torch.float32), weight)
+            submodel.add_to(self.holders, upload.counted.to(torch.float32), weight)
         self.weight += weight
         if upload.statistic is not None:
             if self.statistic is None or self.observers is None:
@@ -64,7 +64,7 @@ class Sums:
         """
         if average == "participants":
             return self.delta / self.weight
-        return self.delta / self.held.clamp_min(_SMALLEST)  # Σ w·Δ is 0 where nobody held
+        return self.delta / self.holders.clamp_min(_SMALLEST)  # Σ w·Δ is 0 where nobody held
 
     def server_step(self, params: Params, average: Average, server_lr: float) -> Params:
         """x ← x − η_s · mean Δ."""

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from fedfibos.evaluate import Scoring, correct
+from fedfibos.evaluate import Trial, correct
 from fedfibos.inputs import forward
 from fedfibos.method import Method
 from fedfibos.model import Model, has_batch_norm
@@ -71,7 +71,7 @@ def audit(
     found: dict[str, Any] = {}
     for client in _first_of_each(clients):
         submodel = method.extract(model, state, params, client)
-        hits = correct(model, params, Scoring(submodel, ordered), test, batch_size, calibration)[0]
+        hits = correct(model, params, Trial(submodel, ordered), test, batch_size, calibration)[0]
         found[str(client.capacity)] = {
             "client": client.id,
             "client_ordered": _on_batch_statistics(model, params, submodel, test, ordered, batch_size),

@@ -143,7 +143,7 @@ def training_memory(
 
     with seeded(stream(0, "cost"), model.device), saved_tensors_hooks(note, lambda tensor: tensor):
         with local.autocast(model.device):
-            scores = forward(module, inputs)
-        loss = torch.nn.functional.cross_entropy(scores.float(), data.labels[indices].to(model.device))
+            logits = forward(module, inputs)
+        loss = torch.nn.functional.cross_entropy(logits.float(), data.labels[indices].to(model.device))
     assert loss.requires_grad
     return FLOAT_BYTES * (COPIES + local.num_moments) * space.values.numel() + sum(kept.values())

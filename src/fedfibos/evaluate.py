@@ -34,21 +34,21 @@ from fedfibos.types import Client, Dataset, State
 
 
 @dataclass(frozen=True)
-class Scoring:
+class Trial:
     """One piece of evaluation work: a submodel on some examples of the test set (None: all of them)."""
 
     submodel: Submodel
     indices: Tensor | None = None
 
 
-Score = Callable[[Params, Iterable[Scoring]], Iterator[Tensor]]
+RunTrials = Callable[[Params, Iterable[Trial]], Iterator[Tensor]]
 """Runs the pieces, here or elsewhere, and yields for each what :func:`correct` says of its examples."""
 
 
 def correct(
     model: Model,
     params: Params,
-    work: Scoring,
+    trial: Trial,
     test: Dataset,
     batch_size: int,
     calibration: Dataset | None = None,
@@ -61,7 +61,7 @@ def correct(
     Args:
         model: Architecture and layout.
         params: The global parameters.
-        work: Submodel and examples.
+        trial: Submodel and examples.
         test: The test set.
         batch_size: Examples a forward pass; has no influence on the result.
         calibration: Training examples for the statistics of batch normalisation.
@@ -70,10 +70,10 @@ def correct(
     Raises:
         ValueError: The model has batch normalisation and no calibration set.
     """
-    space = model.workspace(work.submodel)
-    module = space.load(work.submodel.gather(params.flat))
+    space = model.workspace(trial.submodel)
+    module = space.load(trial.submodel.gather(params.flat))
     module.eval()
-    indices = torch.arange(len(test)) if work.indices is None else work.indices
+    indices = torch.arange(len(test)) if trial.indices is None else trial.indices
     with torch.inference_mode():
         if keeps_statistics(module):
             if calibration is None:
@@ -101,7 +101,7 @@ def accuracy(
     model: Model, params: Params, submodel: Submodel, data: Dataset, calibration: Dataset | None = None
 ) -> float:
     """Share of a data set that a submodel classifies correctly, in [0, 1]; see :func:`correct`."""
-    return _accuracy(correct(model, params, Scoring(submodel), data, 500, calibration)[0])
+    return _accuracy(correct(model, params, Trial(submodel), data, 500, calibration)[0])
 
 
 CALIBRATION_BATCH = 500
@@ -146,7 +146,7 @@ def evaluate(
     params: Params,
     clients: Sequence[Client],
     test_parts: Sequence[Tensor],
-    score: Score,
+    run: RunTrials,
     submodel_clients: int | None = None,
 ) -> dict[str, Any]:
     """Evaluate a global model for the fleet it serves.
@@ -158,7 +158,7 @@ def evaluate(
         params: Global parameters.
         clients: All clients, with their present capacities.
         test_parts: Positions in the test set of each client's own split, by client id.
-        score: Runs the forward passes.
+        run: Runs the forward passes.
         submodel_clients: For methods whose submodels are personal: how many clients of each capacity enter the
             global accuracy of submodels (the lowest ids); None: all.
 
@@ -175,29 +175,29 @@ def evaluate(
         whole = Client(clients[0].id, 1.0, clients[0].round, clients[0].seed, clients[0].local)
     plan = [(whole, True)] if 1.0 not in by_capacity else []
     for members in by_capacity.values():
-        scored = members if method.personal else members[:1]
-        limit = len(scored) if submodel_clients is None else max(1, submodel_clients)
-        plan += [(client, position < limit) for position, client in enumerate(scored)]
+        tried = members if method.personal else members[:1]
+        limit = len(tried) if submodel_clients is None else max(1, submodel_clients)
+        plan += [(client, position < limit) for position, client in enumerate(tried)]
     diagnostics = Diagnostics(method, state, params)
 
-    def works() -> Iterator[Scoring]:  # one submodel at a time: all of them at once would not fit a large model
+    def trials() -> Iterator[Trial]:  # one submodel at a time: all of them at once would not fit a large model
         for position, (client, everywhere) in enumerate(plan):
             submodel = method.extract(model, state, params, client)
             diagnostics.add(client, submodel, of_the_fleet=position > 0 or 1.0 in by_capacity)
-            yield Scoring(submodel, None if everywhere else test_parts[client.id])
+            yield Trial(submodel, None if everywhere else test_parts[client.id])
 
     hits = {
         (client.capacity, client.id): (everywhere, tensor)
-        for (client, everywhere), tensor in zip(plan, score(params, works()), strict=True)
+        for (client, everywhere), tensor in zip(plan, run(params, trials()), strict=True)
     }
     global_: dict[str, float | None] = {}
     local: dict[str, list[Tensor]] = {}
     for capacity, members in by_capacity.items():
-        key, scored = str(capacity), members if method.personal else members[:1]
-        on_test = [hits[capacity, client.id] for client in scored]
+        key, tried = str(capacity), members if method.personal else members[:1]
+        on_test = [hits[capacity, client.id] for client in tried]
         global_[key] = mean([_accuracy(tensor[0]) for everywhere, tensor in on_test if everywhere])
         own = []
-        for client, (everywhere, tensor) in zip(members, on_test * (len(members) // len(scored)), strict=True):
+        for client, (everywhere, tensor) in zip(members, on_test * (len(members) // len(tried)), strict=True):
             own.append(tensor[:, test_parts[client.id]] if everywhere else tensor)
         local[key] = [tensor for tensor in own if tensor.shape[1]]
     return {

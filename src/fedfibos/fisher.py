@@ -61,8 +61,8 @@ class FisherObserver:
         def loss(wanted: dict[str, Tensor], inputs: Inputs, label: Tensor) -> Tensor:
             one = _unsqueeze(inputs)
             arguments = ((one,), None) if isinstance(one, Tensor) else ((), one)
-            scores = functional_call(step.module, {**values, **wanted}, *arguments)
-            return step.loss(scores, label.unsqueeze(0))
+            logits = functional_call(step.module, {**values, **wanted}, *arguments)
+            return step.loss(logits, label.unsqueeze(0))
 
         try:
             gradients = vmap(grad(loss), in_dims=(None, 0, 0), randomness="different")(wanted, step.inputs, step.labels)

@@ -9,6 +9,6 @@ Inputs = Tensor | dict[str, Tensor]
 
 
 def forward(module: nn.Module, inputs: Inputs) -> Tensor:
-    """The module's class scores (logits) of a batch, shape ``(batch, classes)``."""
-    scores: Tensor = module(inputs) if isinstance(inputs, Tensor) else module(**inputs)
-    return scores
+    """The module's logits of a batch, shape ``(batch, classes)``."""
+    logits: Tensor = module(inputs) if isinstance(inputs, Tensor) else module(**inputs)
+    return logits

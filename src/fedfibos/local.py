@@ -31,7 +31,7 @@ class Step:
         inputs: The batch.
         labels: Its classes.
         gradients: Of the batch's mean loss, with respect to the effective weights, unmasked, in layout order.
-        loss: (scores, labels) -> mean loss.
+        loss: (logits, labels) -> mean loss.
     """
 
     module: nn.Module
@@ -210,10 +210,10 @@ def feed(
 
 
 def _without_absent_classes(upload: Upload, model: Model, layout: Layout, data: Dataset) -> Upload:
-    held = without_absent_classes(model, layout, data.labels).to(upload.delta.device)
+    counted = without_absent_classes(model, layout, data.labels).to(upload.delta.device)
     if isinstance(upload.submodel, Mask) and upload.submodel.held is not None:
-        held &= upload.submodel.held
-    return replace(upload, delta=torch.where(held, upload.delta, 0.0), held=held)
+        counted &= upload.submodel.held
+    return replace(upload, delta=torch.where(counted, upload.delta, 0.0), counted=counted)
 
 
 def _of_their_own(parameters: Sequence[Tensor], gradients: Sequence[Tensor | None]) -> list[Tensor]:
@@ -239,10 +239,10 @@ def _expanded(tensor: Tensor) -> bool:
     return any(stride == 0 and size > 1 for stride, size in zip(tensor.stride(), tensor.shape, strict=True))
 
 
-def cross_entropy_loss(scores: Tensor, labels: Tensor, *, present: Tensor | None) -> Tensor:
-    """Cross-entropy; with ``present`` the other classes' scores are 0 (they stay in the denominator)."""
+def cross_entropy_loss(logits: Tensor, labels: Tensor, *, present: Tensor | None) -> Tensor:
+    """Cross-entropy; with ``present`` the other classes' logits are 0 (they stay in the denominator)."""
     if present is not None:
-        keep = torch.zeros(scores.shape[1], device=scores.device)
-        keep[present.to(scores.device)] = 1.0
-        scores = scores * keep
-    return cross_entropy(scores.float(), labels)
+        keep = torch.zeros(logits.shape[1], device=logits.device)
+        keep[present.to(logits.device)] = 1.0
+        logits = logits * keep
+    return cross_entropy(logits.float(), labels)

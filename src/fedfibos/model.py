@@ -142,7 +142,7 @@ def model_of(
     device: str | torch.device = "cpu",
     channels_last: bool = False,
 ) -> Model:
-    """Wrap any ``nn.Module`` whose forward maps inputs to class scores (logits).
+    """Wrap any ``nn.Module`` whose forward maps inputs to logits.
 
     Args:
         module: The architecture with its initial values.

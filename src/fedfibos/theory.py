@@ -26,7 +26,7 @@ from fedfibos.submodel import Mask, full
 from fedfibos.types import Dataset
 
 Loss = Callable[[Tensor, Tensor], Tensor]
-"""(scores, labels) -> mean loss of a batch."""
+"""(logits, labels) -> mean loss of a batch."""
 
 
 def surrogate(fisher: Tensor, values: Tensor, mask: Tensor) -> float:
@@ -259,7 +259,7 @@ def dataset_fisher(
         source: ``per_example``: mean of squared per-example gradients; ``minibatch``: squared minibatch gradients
             over the batch size (Algorithm 1, line 14).
         batch_size: Examples a pass; part of the definition of ``minibatch``, memory for ``per_example``.
-        loss: Of a batch of scores.
+        loss: Of a batch of logits.
 
     Returns:
         float32, shape ``(d,)``.

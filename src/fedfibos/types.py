@@ -84,8 +84,8 @@ class Upload:
         num_steps: Local steps made.
         statistic: A statistic of each maskable coordinate for the server (FedFIbOS: the Fisher estimate), or None.
         observed: Where ``statistic`` is an estimate: on the ``held`` coordinates only, or on ``all``.
-        held: bool in the local layout, where the client holds less than its submodel says (class rows
-            of absent labels); None otherwise.
+        counted: bool in the local layout: where the client counts as a holder in the averages, if that is less than
+            what its submodel holds (class rows of absent labels do not); None otherwise.
     """
 
     submodel: Submodel
@@ -94,7 +94,7 @@ class Upload:
     num_steps: int
     statistic: Tensor | None = None
     observed: Literal["held", "all"] = "held"
-    held: Tensor | None = None
+    counted: Tensor | None = None
 
 
 class Rows(Protocol):

@@ -270,7 +270,7 @@ def test_a_masked_client_of_absent_labels_holds_its_mask_without_their_rows(name
     submodel = method.extract(model, method.init(params), params, client)
     upload = method.train(model, params, submodel, client)
     weight = model.layout.names.index("classifier.weight")
-    mask, held = (model.layout.views(tensor) for tensor in (submodel.held, upload.held))
+    mask, held = (model.layout.views(tensor) for tensor in (submodel.held, upload.counted))
     assert torch.equal(held[weight][0], mask[weight][0])
     assert mask[weight][1:].any()
     assert not held[weight][1:].any()

@@ -1,23 +1,19 @@
 """What runs on a CPU runs on another device, to the same numbers: nothing is left behind on the CPU by mistake.
 
-The other device is compiled from ``device.cpp``, which takes a C++ compiler (CXX, default c++) and half a minute.
+The other device is compiled by ``conftest.py`` from ``device.cpp``.
 """
 
 from __future__ import annotations
 
 import io
 import json
-import os
-import subprocess
 import sys
-import types
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 from rich.console import Console
-from torch.utils.cpp_extension import include_paths, library_paths
 
 from fedfibos.cli.audit import audit_run
 from fedfibos.cli.diagnose import diagnose_run
@@ -78,26 +74,8 @@ CHOICES, DISCONTINUOUS = ("ssp, no prior", "adamw, clipping"), 1e-3
 """Scores and moments near zero, where rounding turns into another choice."""
 
 
-@pytest.fixture(scope="module")
-def device(tmp_path_factory) -> torch.device:
-    library = tmp_path_factory.mktemp("elsewhere") / "device.so"
-    command = [os.environ.get("CXX", "c++"), "-shared", "-fPIC", "-std=c++20", "-O1", "-o", str(library)]
-    abi = f"-D_GLIBCXX_USE_CXX11_ABI={int(torch.compiled_with_cxx11_abi())}"
-    includes = [f"-I{path}" for path in include_paths()]
-    libraries = [f"-L{path}" for path in library_paths()] + ["-lc10", "-ltorch_cpu"]
-    subprocess.run([*command, abi, *includes, str(HERE / "device.cpp"), *libraries], check=True)
-    torch.ops.load_library(str(library))
-    torch.utils.rename_privateuse1_backend("elsewhere")
-    module = types.ModuleType("elsewhere")
-    vars(module).update(
-        is_available=lambda: True,
-        device_count=lambda: 1,
-        current_device=lambda: 0,
-        _is_in_bad_fork=lambda: False,
-        manual_seed_all=lambda seed: None,
-        get_amp_supported_dtype=lambda: [torch.bfloat16],
-    )
-    torch._register_device_module("elsewhere", module)
+@pytest.fixture
+def device() -> torch.device:
     return torch.device("elsewhere")
 
 

@@ -154,7 +154,7 @@ def test_without_masked_labels_every_row_counts():
     model, method, client = classifier(), HeteroFL(), participant(0, 1.0, 0)
     submodel = method.extract(model, State(), model.initial_params(), client)
     assert isinstance(submodel, Mask)
-    assert method.train(model, model.initial_params(), submodel, client).held is None
+    assert method.train(model, model.initial_params(), submodel, client).counted is None
 
 
 def test_masked_labels_need_to_know_the_class_rows():

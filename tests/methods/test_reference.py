@@ -179,7 +179,7 @@ def aggregated(method: Any, model: Model, record: dict[str, Any]) -> Params:
         assert isinstance(submodel, Slice)
         taken = torch.cat([wave(s, 0.1 * (m + 1), math.pi / 2, 1.0).flatten() for s in submodel.layout.shapes])
         held = without_absent_classes(model, submodel.layout, participant.data.labels)
-        sums.add(Upload(submodel, torch.where(held, taken, 0.0), 0.0, 1, held=held))
+        sums.add(Upload(submodel, torch.where(held, taken, 0.0), 0.0, 1, counted=held))
     return method.aggregate(State(), params, sums)[1]
 
 
@@ -215,7 +215,7 @@ def test_heterofl_trains_the_same(norm):
     upload = method.train(model, params, submodel, participant)
     assert float(upload.loss) == pytest.approx(sum(record["losses"]) / 2, rel=1e-5)
     present = {name: torch.tensor(values) for name, values in record["after"].items()}
-    held = dict(zip(model.layout.names, submodel.layout.views(upload.held), strict=True))
+    held = dict(zip(model.layout.names, submodel.layout.views(upload.counted), strict=True))
     ends = dict(
         zip(model.layout.names, submodel.layout.views(submodel.gather(params.flat) - upload.delta), strict=True)
     )

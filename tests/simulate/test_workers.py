@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from fedfibos.data.images import TensorData
-from fedfibos.evaluate import Scoring
+from fedfibos.evaluate import Trial
 from fedfibos.methods import METHODS
 from fedfibos.model import model_of
 from fedfibos.models import build
@@ -47,9 +47,9 @@ def two_rounds(of: Setting, engine: InProcess | WorkerPool):
     for t in range(2):
         state, params, report = federated_round(of.method, of.model, state, params, cohort(t), engine.train)
         rejected = report.rejected
-    works = [Scoring(of.method.extract(of.model, state, params, c)) for c in cohort(2)]
-    works.append(Scoring(works[0].submodel, torch.tensor([3, 1, 2])))
-    return params, state, rejected, list(engine.score(params, works))
+    works = [Trial(of.method.extract(of.model, state, params, c)) for c in cohort(2)]
+    works.append(Trial(works[0].submodel, torch.tensor([3, 1, 2])))
+    return params, state, rejected, list(engine.hits(params, works))
 
 
 @pytest.mark.parametrize(
@@ -102,14 +102,14 @@ def test_an_error_in_a_worker_reaches_the_caller():
     of = setting()
     pool = WorkerPool(of, 2)
     try:
-        bad = Scoring(
+        bad = Trial(
             of.method.extract(
                 of.model, of.method.init(of.model.initial_params()), of.model.initial_params(), cohort()[0]
             ),
             torch.tensor([10**6]),
         )
         with pytest.raises(RuntimeError, match=r"IndexError|out of"):
-            list(pool.score(of.model.initial_params(), [bad]))
+            list(pool.hits(of.model.initial_params(), [bad]))
     finally:
         pool.close()
 

@@ -19,8 +19,8 @@ def check_axes(module: nn.Module, axes: Axes, example_inputs: Any) -> None:
     """Verify that the axes are the module's: on random values, in evaluation mode.
 
     Two things must hold. Permuting the channels of an axis in all its tensors leaves the module's function as it is;
-    if some tensor were forgotten, or an axis confused with another, the class scores would change. And copies of half
-    the width and of one channel an axis must run and give scores of the same shape.
+    if some tensor were forgotten, or an axis confused with another, the logits would change. And copies of half
+    the width and of one channel an axis must run and give logits of the same shape.
 
     Args:
         module: The full model; not changed.
@@ -33,24 +33,24 @@ def check_axes(module: nn.Module, axes: Axes, example_inputs: Any) -> None:
     generator = torch.Generator().manual_seed(0)
     probe = copy.deepcopy(module).eval()
     _randomise(probe, generator)
-    expected = _scores(probe, example_inputs)
+    expected = _logits(probe, example_inputs)
     permutations = {axis: torch.randperm(size, generator=generator) for axis, size in axes.sizes.items()}
     if not _unchanged(probe, axes, permutations, example_inputs, expected):
         for axis, permutation in permutations.items():
             if not _unchanged(probe, axes, {axis: permutation}, example_inputs, expected):
                 raise ValueError(
-                    f"{axis!r} is not an axis: permuting its channels changes the scores; if they come in groups or "
+                    f"{axis!r} is not an axis: permuting its channels changes the logits; if they come in groups or "
                     f"heads say so (units), else {ADVICE}"
                 )
-        raise ValueError(f"permuting the channels of all axes changes the scores; {ADVICE}")
+        raise ValueError(f"permuting the channels of all axes changes the logits; {ADVICE}")
     for width, kept in (("half its width", 0.5), ("one channel an axis", 1e-9)):
         try:
-            scores = _scores(resized(probe, axes, axes.widths(kept)), example_inputs)
+            logits = _logits(resized(probe, axes, axes.widths(kept)), example_inputs)
         except (RuntimeError, ValueError, AssertionError, TypeError, IndexError) as error:
             reason = str(error).splitlines()[0]
             raise ValueError(f"the model can't run at {width} ({reason}); {ADVICE}") from error
-        if scores.shape != expected.shape:
-            raise ValueError(f"at {width} the model gives {tuple(scores.shape)}, not {tuple(expected.shape)}; {ADVICE}")
+        if logits.shape != expected.shape:
+            raise ValueError(f"at {width} the model gives {tuple(logits.shape)}, not {tuple(expected.shape)}; {ADVICE}")
 
 
 def _randomise(module: nn.Module, generator: torch.Generator) -> None:
@@ -67,21 +67,21 @@ def _randomise(module: nn.Module, generator: torch.Generator) -> None:
 def _unchanged(
     probe: nn.Module, axes: Axes, permutations: Mapping[str, Tensor], example_inputs: Any, expected: Tensor
 ) -> bool:
-    """True when the scores are the same after a permutation of channels."""
+    """True when the logits are the same after a permutation of channels."""
     permuted = copy.deepcopy(probe)
     for name, tensor in (*permuted.named_parameters(), *permuted.named_buffers()):
         for i, dim in enumerate(axes.dims.get(name, ())):
             tensor.data = tensor.data.index_select(i, axes.positions(dim, permutations))
-    scores = _scores(permuted, example_inputs)
-    return bool(torch.allclose(scores, expected, rtol=1e-3, atol=1e-3 * float(expected.abs().max())))
+    logits = _logits(permuted, example_inputs)
+    return bool(torch.allclose(logits, expected, rtol=1e-3, atol=1e-3 * float(expected.abs().max())))
 
 
-def _scores(module: nn.Module, inputs: Any) -> Tensor:
-    """Class scores; with gradients on, so that no fused inference path hides a wrong size."""
-    scores = call(module, inputs)
-    if not isinstance(scores, Tensor):
-        raise ValueError(f"the model must return a tensor of class scores, got {type(scores).__name__}")
-    return scores.detach()
+def _logits(module: nn.Module, inputs: Any) -> Tensor:
+    """The logits; with gradients on, so that no fused inference path hides a wrong size."""
+    logits = call(module, inputs)
+    if not isinstance(logits, Tensor):
+        raise ValueError(f"the model must return a tensor of logits, got {type(logits).__name__}")
+    return logits.detach()
 
 
 def call(module: nn.Module, inputs: Any) -> Any:

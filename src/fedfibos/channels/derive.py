@@ -33,13 +33,13 @@ def derive_axes(module: nn.Module, example_inputs: Any, units: Mapping[str, int]
 
     Handled: residual sums, normalisation, concatenation, grouped and depthwise convolution, flatten before a linear
     layer, attention heads (``nn.MultiheadAttention``: every head keeps the same positions within it), layers used
-    several times, tied tensors. The inputs and the class scores are never sliced. A GroupNorm of many groups, and a
+    several times, tied tensors. The inputs and the logits are never sliced. A GroupNorm of many groups, and a
     grouped convolution, make whole groups the unit; see :func:`fedfibos.channels.resize.keeps_group_size`.
 
     The table is checked before it is returned (:func:`fedfibos.channels.check.check_axes`).
 
     Args:
-        module: Any module whose forward returns class scores, shape ``(batch, classes)``.
+        module: Any module whose forward returns logits, shape ``(batch, classes)``.
         example_inputs: One batch: a tensor, or a dict or tuple of tensors as forward takes them.
         units: Layer -> number of consecutive channels of its output that belong together, where only the model's own
             code knows it: the size of a head, say, at the query projection of an attention written by hand. A slice
@@ -73,7 +73,7 @@ class _Trace:
         parameter_dims: Parameter that belongs to no known layer -> the dimension that carries channels.
         sizes: Channels of every root.
         fixed: Roots that are never sliced.
-        scores: Roots that are the model's class scores; fixed too.
+        logits: Roots that are the model's logits; fixed too.
         slots: (layer or parameter name, ``in`` or ``out``) -> int64, shape ``(positions, 2)``.
     """
 
@@ -81,7 +81,7 @@ class _Trace:
     parameter_dims: dict[str, int]
     sizes: list[int] = field(default_factory=list)
     fixed: set[int] = field(default_factory=set)
-    scores: set[int] = field(default_factory=set)
+    logits: set[int] = field(default_factory=set)
     slots: dict[tuple[str, str], NDArray[np.int64]] = field(default_factory=dict)
 
     def runs(self, name: str, side: str) -> list[tuple[int | None, int, int]]:
@@ -137,7 +137,7 @@ def _read_group(graph: Any, producer: nn.Module, names: Mapping[Any, str], trace
         output = not isinstance(layer, _TWO_SIDED) or graph.is_out_channel_pruning_fn(item.dep.handler)
         if output and not node.outputs:
             trace.fixed.add(root)
-            trace.scores.add(root)
+            trace.logits.add(root)
         if isinstance(layer, nn.modules.conv._ConvNd) and layer.groups > 1 and not node.inputs:
             trace.fixed.add(root)  # its channels are those of the model's input
         pruner = graph.get_pruner_of_module(layer)
@@ -292,7 +292,7 @@ def _table(trace: _Trace, factors: list[_Factor]) -> Axes:
             if tensor is not None:
                 sized = tuple(dim or _whole(n) for dim, n in zip(entry, tensor.shape, strict=True))
                 enter(f"{name}.{own}" if name else own, tensor, sized)
-                if outside and {root for root, _, _ in trace.runs(name, "out")} <= trace.scores:
+                if outside and {root for root, _, _ in trace.runs(name, "out")} <= trace.logits:
                     classes |= {first_name[id(tensor)]: i for i, dim in enumerate(entry) if dim is outside}
         if isinstance(layer, _NORMS) and getattr(layer, "weight", None) is None:
             features[name] = outside

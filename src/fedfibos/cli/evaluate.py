@@ -33,7 +33,7 @@ def evaluate_run(run: Path, data_dir: Path | None, device: str, console: Console
         at.params,
         population.everyone(at.round),
         population.test_parts,
-        lambda params, works: (setting.score(params, work) for work in works),
+        lambda params, trials: (setting.hits(params, trial) for trial in trials),
         experiment.evaluation.submodel_clients,
     )
     written = {"round": at.round, **result, "environment": describe(device)}

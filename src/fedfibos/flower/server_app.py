@@ -12,7 +12,7 @@ from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 from torch import Tensor
 
-from fedfibos.evaluate import Scoring, correct, evaluate
+from fedfibos.evaluate import Trial, correct, evaluate
 from fedfibos.flower.client_app import MakeTask
 from fedfibos.flower.strategy import LOG, Round, SubmodelStrategy, arrays_of, clients_of
 from fedfibos.flower.task import Settings, Task
@@ -53,15 +53,17 @@ def server_app(task: MakeTask, test: MakeTest | None = None, calibration: MakeTe
         """Run the rounds."""
         config = context.run_config
         made = task(config)
-        scored = None
+        evaluation = None
         if test is not None:
-            scored = on_test_set(made, test(config), None if calibration is None else calibration(config))
-        serve(made, grid, Path(str(config["run-dir"])), resume=bool(config.get("resume", False)), scored=scored)
+            evaluation = on_test_set(made, test(config), None if calibration is None else calibration(config))
+        serve(made, grid, Path(str(config["run-dir"])), resume=bool(config.get("resume", False)), evaluation=evaluation)
 
     return app
 
 
-def serve(task: Task, grid: Grid, out: Path, *, resume: bool = False, scored: Evaluate | None = None) -> dict[str, Any]:
+def serve(
+    task: Task, grid: Grid, out: Path, *, resume: bool = False, evaluation: Evaluate | None = None
+) -> dict[str, Any]:
     """Run a task's rounds into a run directory.
 
     Args:
@@ -69,7 +71,7 @@ def serve(task: Task, grid: Grid, out: Path, *, resume: bool = False, scored: Ev
         grid: Flower's grid.
         out: The run directory.
         resume: Go on from the newest sound checkpoint, to the parameters of an uninterrupted run.
-        scored: Evaluation; None: none.
+        evaluation: What to measure every so many rounds; None: nothing.
 
     Returns:
         The content of ``final.json``.
@@ -78,14 +80,14 @@ def serve(task: Task, grid: Grid, out: Path, *, resume: bool = False, scored: Ev
         NoUploadError: A round with fewer usable uploads than wanted; the checkpoint before it is kept.
     """
     with one_thread():
-        return _Server(task, grid, out, resume, scored).run()
+        return _Server(task, grid, out, resume, evaluation).run()
 
 
 class _Server:
     """The rounds that are left, and what they are written to."""
 
-    def __init__(self, task: Task, grid: Grid, out: Path, resume: bool, scored: Evaluate | None) -> None:
-        self.task, self.grid, self.scored = task, grid, scored
+    def __init__(self, task: Task, grid: Grid, out: Path, resume: bool, evaluation: Evaluate | None) -> None:
+        self.task, self.grid, self.evaluation = task, grid, evaluation
         self.directory = RunDirectory.open(out, task.settings, resume)
         self.store = CheckpointStore(out)
         checkpoint = self.store.load_latest(task.model.layout, LOG.warning) if resume else None
@@ -141,8 +143,8 @@ class _Server:
         if done.refused:
             record["refused"] = {f"node {node}": reason for node, reason in done.refused.items()}
         last = done.number == federation.rounds
-        if self.scored is not None and (last or done.number % federation.evaluate_every == 0):
-            record["evaluation"] = self.scored(done)
+        if self.evaluation is not None and (last or done.number % federation.evaluate_every == 0):
+            record["evaluation"] = self.evaluation(done)
         record["seconds"] = round(time.perf_counter() - self.started, 4)
         self.started = time.perf_counter()
         self.directory.append_round(record)
@@ -181,12 +183,12 @@ def on_test_set(task: Task, test: Dataset, calibration: Dataset | None = None) -
     if keeps_statistics(task.model.module) and calibration is None:
         raise ValueError("a model with batch normalisation needs calibration data to be evaluated, got none")
 
-    def score(params: Params, works: Any) -> Any:
-        return (correct(task.model, params, work, test, BATCH, calibration) for work in works)
+    def run(params: Params, trials: Any) -> Any:
+        return (correct(task.model, params, trial, test, BATCH, calibration) for trial in trials)
 
     def evaluated(done: Round) -> dict[str, Any]:
         if task.federation.scores == "client":
-            hits = next(score(done.params, [Scoring(full(task.model.layout))]))[0]
+            hits = next(run(done.params, [Trial(full(task.model.layout))]))[0]
             accuracy = float(hits.sum()) / len(hits)
             submodels: dict[str, Any] = {"mean": None}
             return {
@@ -195,6 +197,6 @@ def on_test_set(task: Task, test: Dataset, calibration: Dataset | None = None) -
             }
         clients = clients_of(task, done.roster, list(done.roster), done.number)
         nothing = cast(Sequence[Tensor], dict.fromkeys(done.roster, torch.empty(0, dtype=torch.int64)))
-        return evaluate(task.method, task.model, done.state, done.params, clients, nothing, score)
+        return evaluate(task.method, task.model, done.state, done.params, clients, nothing, run)
 
     return evaluated

@@ -131,7 +131,7 @@ class FedBRB:
         if self.broadcast > 0:
             sources = [name for name in noted if name.endswith(" sources")]
             trained = [(float(noted[n.removesuffix("sources") + "weight"]), noted[n]) for n in sources]
-            flat = broadcast_blocks(params.layout, flat, sums.held > 0, trained, self.broadcast)
+            flat = broadcast_blocks(params.layout, flat, sums.holders > 0, trained, self.broadcast)
         return replace(state, tensors=kept), Params(params.layout, flat)
 
 

@@ -118,7 +118,7 @@ class FIARSE:
                 return masked(values, threshold, self.gradient)
 
             upload = local_training(model, params, submodel, client, constrain=constrain)
-        return replace(upload, held=upload.delta != 0) if self.holders == "moved" else upload
+        return replace(upload, counted=upload.delta != 0) if self.holders == "moved" else upload
 
     def update(self, state: State, client: Client, upload: Upload) -> State:
         """Nothing is kept of a client."""

@@ -133,11 +133,11 @@ def check_module(name: str, module: nn.Module, example: Inputs, num_classes: int
     module.eval()
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         torch.default_generator.manual_seed(seed)
-        scores = called("model.name", name, forward, module, example)
+        logits = called("model.name", name, forward, module, example)
     module.train(was_training)
-    got = tuple(scores.shape) if isinstance(scores, Tensor) else type(scores).__name__
+    got = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
     if got != (2, num_classes):
-        wanted = f"scores of shape (2, {num_classes}), one a class"
+        wanted = f"logits of shape (2, {num_classes}), one a class"
         raise ValueError(f"model.name = {name!r}: it must map 2 examples to {wanted}, got {got}")
 
 

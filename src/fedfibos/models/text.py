@@ -41,9 +41,9 @@ class TextClassifier(nn.Module):
         self.network = network
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
-        """Class scores, shape ``(batch, classes)``, of token ids and their mask, shape ``(batch, length)``."""
-        scores: Tensor = self.network(input_ids=input_ids, attention_mask=attention_mask).logits
-        return scores
+        """Logits, shape ``(batch, classes)``, of token ids and their mask, shape ``(batch, length)``."""
+        logits: Tensor = self.network(input_ids=input_ids, attention_mask=attention_mask).logits
+        return logits
 
     def units(self) -> dict[str, int]:
         """Query projection -> size of a head: the unit in which attention is cut (``derive_axes``)."""

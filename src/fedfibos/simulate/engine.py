@@ -258,7 +258,7 @@ class _Run:
                 now.params,
                 population.everyone(now.round),
                 population.test_parts,
-                engine.score,
+                engine.hits,
                 self.experiment.evaluation.submodel_clients,
             )
         record["seconds"] = round(time.perf_counter() - started, 4)

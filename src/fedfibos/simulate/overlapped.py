@@ -14,7 +14,7 @@ from itertools import islice
 import torch
 from torch import Tensor
 
-from fedfibos.evaluate import Scoring
+from fedfibos.evaluate import Trial
 from fedfibos.method import Method
 from fedfibos.model import Model
 from fedfibos.params import Params
@@ -74,9 +74,9 @@ class Overlapped:
                 lane.join()
             yield from outcomes
 
-    def score(self, params: Params, works: Iterable[Scoring]) -> Iterator[Tensor]:
-        """See :data:`fedfibos.evaluate.Score`."""
-        return (self.setting.score(params, work) for work in works)
+    def hits(self, params: Params, trials: Iterable[Trial]) -> Iterator[Tensor]:
+        """See :data:`fedfibos.evaluate.RunTrials`."""
+        return (self.setting.hits(params, trial) for trial in trials)
 
     def close(self) -> None:
         """Nothing to stop."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from torch import Tensor
 
-from fedfibos.evaluate import Scoring, correct
+from fedfibos.evaluate import Trial, correct
 from fedfibos.local import LocalTrainingError
 from fedfibos.method import Method
 from fedfibos.model import Model
@@ -47,6 +47,6 @@ class Setting:
         except LocalTrainingError as error:
             return str(error)
 
-    def score(self, params: Params, work: Scoring) -> Tensor:
+    def hits(self, params: Params, trial: Trial) -> Tensor:
         """Evaluate one submodel."""
-        return correct(self.model, params, work, self.test, self.batch_size, self.calibration, self.priors)
+        return correct(self.model, params, trial, self.test, self.batch_size, self.calibration, self.priors)

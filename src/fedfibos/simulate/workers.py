@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from fedfibos.allocator import keep_freed_memory
-from fedfibos.evaluate import Scoring
+from fedfibos.evaluate import Trial
 from fedfibos.method import Method
 from fedfibos.model import Model
 from fedfibos.own import told
@@ -52,9 +52,9 @@ class InProcess:
         for client, submodel in jobs:
             yield client, self.setting.train(params, client, submodel)
 
-    def score(self, params: Params, works: Iterable[Scoring]) -> Iterator[Tensor]:
-        """See :data:`fedfibos.evaluate.Score`."""
-        return (self.setting.score(params, work) for work in works)
+    def hits(self, params: Params, trials: Iterable[Trial]) -> Iterator[Tensor]:
+        """See :data:`fedfibos.evaluate.RunTrials`."""
+        return (self.setting.hits(params, trial) for trial in trials)
 
     def close(self) -> None:
         """Nothing to stop."""
@@ -78,7 +78,7 @@ class _Reply:
     num_steps: int
     has_statistic: bool
     observed: Literal["held", "all"]
-    held: np.ndarray[Any, np.dtype[np.bool_]] | None
+    counted: np.ndarray[Any, np.dtype[np.bool_]] | None
 
 
 class WorkerPool:
@@ -135,15 +135,15 @@ class WorkerPool:
         self._params.copy_(params.flat)
         return self._in_order(jobs, send, receive)
 
-    def score(self, params: Params, works: Iterable[Scoring]) -> Iterator[Tensor]:
-        """See :data:`fedfibos.evaluate.Score`."""
+    def hits(self, params: Params, trials: Iterable[Trial]) -> Iterator[Tensor]:
+        """See :data:`fedfibos.evaluate.RunTrials`."""
 
-        def send(number: int, work: Scoring) -> None:
-            indices = None if work.indices is None else work.indices.numpy()
-            self._send(number, ("score", indices, self._pack(number, work.submodel)))
+        def send(number: int, trial: Trial) -> None:
+            indices = None if trial.indices is None else trial.indices.numpy()
+            self._send(number, ("hits", indices, self._pack(number, trial.submodel)))
 
         self._params.copy_(params.flat)
-        return self._in_order(works, send, lambda number, work, reply, keep: torch.from_numpy(reply))
+        return self._in_order(trials, send, lambda number, trial, reply, keep: torch.from_numpy(reply))
 
     def close(self) -> None:
         """Stop the workers."""
@@ -173,8 +173,8 @@ class WorkerPool:
         statistic = slot.statistic if reply.has_statistic else None
         if keep:
             delta, statistic = delta.clone(), None if statistic is None else statistic.clone()
-        held = None if reply.held is None else torch.from_numpy(reply.held)
-        return Upload(submodel, delta, reply.loss, reply.num_steps, statistic, reply.observed, held)
+        counted = None if reply.counted is None else torch.from_numpy(reply.counted)
+        return Upload(submodel, delta, reply.loss, reply.num_steps, statistic, reply.observed, counted)
 
     def _in_order(
         self,
@@ -254,7 +254,7 @@ def _work(setting: Setting, flat: Tensor, slot: _Slot, pipe: Connection, inherit
                 pipe.send(("done", outcome if isinstance(outcome, str) else _deposit(slot, outcome)))
             else:
                 indices = None if what is None else torch.from_numpy(what)
-                pipe.send(("done", setting.score(params, Scoring(submodel, indices)).numpy()))
+                pipe.send(("done", setting.hits(params, Trial(submodel, indices)).numpy()))
         except ConnectionError:
             return
         except Exception as error:
@@ -275,8 +275,8 @@ def _deposit(slot: _Slot, upload: Upload) -> _Reply:
     slot.delta[: upload.delta.numel()] = upload.delta
     if upload.statistic is not None:
         slot.statistic.copy_(upload.statistic)
-    held = None if upload.held is None else upload.held.numpy()
-    return _Reply(float(upload.loss), upload.num_steps, upload.statistic is not None, upload.observed, held)
+    counted = None if upload.counted is None else upload.counted.numpy()
+    return _Reply(float(upload.loss), upload.num_steps, upload.statistic is not None, upload.observed, counted)
 
 
 Executor = InProcess | WorkerPool | Overlapped

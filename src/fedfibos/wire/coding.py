@@ -154,7 +154,7 @@ def encode_upload(
     coverage = 0 if statistic is None else _COVERAGE.index(upload.observed)
     parts = [
         _header(_Kind.UPLOAD, client, t, layout),
-        _UPLOAD.pack(answers, float(upload.loss), upload.num_steps, coverage, upload.held is not None),
+        _UPLOAD.pack(answers, float(upload.loss), upload.num_steps, coverage, upload.counted is not None),
         _float32(_dense(submodel, upload.delta)),
     ]
     if statistic is not None:
@@ -162,8 +162,8 @@ def encode_upload(
             raise ValueError(f"a statistic goes with a mask, client {client} has one for a slice")
         held = submodel.held if upload.observed == "held" else None
         parts.append(encode_statistic(statistic, held, layout, precision))
-    if upload.held is not None:
-        parts.append(pack_bits(_dense(submodel, upload.held).numpy()))
+    if upload.counted is not None:
+        parts.append(pack_bits(_dense(submodel, upload.counted).numpy()))
     return _sealed(parts)
 
 
@@ -196,11 +196,11 @@ def decode_upload(payload: bytes, client: int, t: int, answers: bytes, submodel:
         if isinstance(submodel, Slice):
             raise WireError(f"a statistic goes with a mask, client {client} sent one for a slice")
         statistic = decode_statistic(reader, submodel.held if observed == "held" else None, layout)
-    held = None
+    counted = None
     if left_out:
-        held = _local(submodel, torch.from_numpy(unpack_bits(reader, submodel.num_held)), size)
+        counted = _local(submodel, torch.from_numpy(unpack_bits(reader, submodel.num_held)), size)
     reader.end()
-    return Upload(submodel, delta, loss, num_steps, statistic, observed or "held", held)
+    return Upload(submodel, delta, loss, num_steps, statistic, observed or "held", counted)
 
 
 def encode_mask(client: int, t: int, mask: Mask, layout: Layout) -> bytes:

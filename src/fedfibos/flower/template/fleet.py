@@ -15,7 +15,7 @@ FLEET = 3
 
 
 def model() -> nn.Module:
-    """Any module that maps inputs to class scores; equal initial values on all machines, hence the seed."""
+    """Any module that maps inputs to logits; equal initial values on all machines, hence the seed."""
     return build("cnn", num_classes=10, input_shape=(1, 8, 8), seed=0)
 
 
