@@ -20,9 +20,10 @@ from fedfibos.data.images import TensorData
 from fedfibos.export import ExportError, _umask, describe, export_submodel, submodel_module
 from fedfibos.model import model_of
 from fedfibos.models import build
+from fedfibos.sparse import read_sparse, write_sparse
 from fedfibos.submodel import full, mask_from_scores
 
-SUFFIXES = (".safetensors", ".pt2", ".onnx")
+SUFFIXES = (".safetensors", ".sparse.safetensors", ".pt2", ".onnx")
 X = torch.randn(6, 1, 8, 8, generator=torch.Generator().manual_seed(0))
 
 
@@ -46,8 +47,10 @@ def test_outputs_agree(tmp_path, suffix, kind):
     done = export_submodel(module, submodel, X, tmp_path / f"sub{suffix}", describe(submodel))
     assert done.difference <= 1e-5
     assert done.parameters == submodel.num_held
-    assert done.stored == (submodel.num_held if kind == "slice" else made.layout.size)
-    assert done.bytes == done.path.stat().st_size >= 4 * done.stored
+    whole = kind != "slice" and suffix != ".sparse.safetensors"
+    assert done.stored == (made.layout.size if whole else submodel.num_held)
+    zeros = int((made.initial_params().flat == 0).sum())  # biases begin with them; a sparse file has none
+    assert done.bytes == done.path.stat().st_size >= 4 * (done.stored - zeros)
     assert [path.name for path in tmp_path.iterdir()] == [f"sub{suffix}"]
 
 
@@ -60,6 +63,71 @@ def test_a_mask_is_zero_off_the_mask_and_equal_on_it(tmp_path):
     assert torch.equal(flat, torch.where(submodel.held, params.flat, 0.0))
     with safe_open(tmp_path / "a.safetensors", "pt") as file:
         assert file.metadata() == {"a": "b"}
+
+
+def test_a_sparse_file_stores_no_zeros(tmp_path):
+    """A bit a parameter and the held values; loading gives the same tensors as the whole file."""
+    made = model(name="resnet8")
+    params = made.initial_params()
+    submodel = mask_from_scores(params.flat[: made.layout.num_maskable].abs(), 0.0625, made.layout)
+    module = submodel_module(made, params, submodel)
+    small, whole = (
+        export_submodel(module, submodel, X, tmp_path / f"a{ending}", {"a": "b"})
+        for ending in (".sparse.safetensors", ".safetensors")
+    )
+    assert small.stored == submodel.num_held
+    assert small.bytes < 4 * submodel.num_held + made.layout.size / 8 + 5_000 < whole.bytes / 8
+    read, wanted = read_sparse(small.path), load_file(whole.path)
+    assert read.keys() == wanted.keys()
+    for name, tensor in wanted.items():
+        assert torch.equal(read[name], tensor)
+        assert read[name].dtype == tensor.dtype
+
+
+def test_a_sparse_file_by_hand(tmp_path):
+    """Bits in row-major order from the least significant on; what would not be smaller stays as it is."""
+    one = torch.zeros(3, 4)
+    one[0, 1], one[2, 3] = 2.0, -1.0
+    tensors = {"one": one, "dense": torch.ones(3), "count": torch.tensor(7), "none": torch.zeros(5)}
+    write_sparse(tensors, tmp_path / "a.sparse.safetensors", {"a": "b"})
+    stored = load_file(tmp_path / "a.sparse.safetensors")
+    assert stored["one.held"].tolist() == [0b00000010, 0b00001000]
+    assert stored["one.values"].tolist() == [2.0, -1.0]
+    assert stored["none.values"].tolist() == []
+    assert set(stored) == {"one.held", "one.values", "none.held", "none.values", "dense", "count"}
+    with safe_open(tmp_path / "a.sparse.safetensors", "pt") as file:
+        assert json.loads(file.metadata()["sparse"]) == {"one": [3, 4], "none": [5]}
+        assert file.metadata()["a"] == "b"
+    read = read_sparse(tmp_path / "a.sparse.safetensors")
+    assert read.keys() == tensors.keys()
+    assert all(torch.equal(read[name], tensor) for name, tensor in tensors.items())
+
+
+class AskedForItsLength(nn.Module):
+    """A network whose Python code looks at the number of examples: it is traced for that number alone."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(64, 4)
+
+    def forward(self, x):
+        return self.layer(x.flatten(1)) * (1.0 if len(x) == 1 else 2.0)
+
+
+@pytest.mark.parametrize("suffix", [".pt2", ".onnx"])
+def test_a_network_is_traced_for_one_example_where_it_cannot_be_for_any(tmp_path, suffix):
+    made = model_of(AskedForItsLength())
+    submodel = full(made.layout)
+    module = submodel_module(made, made.initial_params(), submodel)
+    with pytest.raises(ExportError, match=r"traced for any number of examples .* or a batch size is given"):
+        export_submodel(module, submodel, X, tmp_path / f"a{suffix}")
+    done = export_submodel(module, submodel, X, tmp_path / f"a{suffix}", batch_size=1)
+    assert done.difference <= 1e-5
+    if suffix == ".onnx":
+        session = onnxruntime.InferenceSession(str(done.path), providers=["CPUExecutionProvider"])
+        assert session.get_inputs()[0].shape == [1, 1, 8, 8]
+    with pytest.raises(ExportError, match="batch_size must be from 1 to the 6 examples given, got 7"):
+        export_submodel(module, submodel, X, tmp_path / f"a{suffix}", batch_size=7)
 
 
 def test_a_slice_is_the_small_network(tmp_path):

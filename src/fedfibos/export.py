@@ -1,6 +1,7 @@
 """The submodel of a device class as a file that other programs load: safetensors, torch.export or ONNX.
 
-A slice is written as the small network it is. A mask is written in the tensors of the full model, zero off the mask.
+A slice is written as the small network it is. A mask is written in the tensors of the full model, zero off the mask; as
+``.sparse.safetensors`` without the zeros, for devices that have little room for the file.
 The file is read back, by what reads it elsewhere, and its outputs are compared with the submodel's before it counts.
 """
 
@@ -27,6 +28,7 @@ from fedfibos.evaluate import recalibrate
 from fedfibos.inputs import Inputs, forward
 from fedfibos.model import Model, keeps_statistics
 from fedfibos.params import Params
+from fedfibos.sparse import read_sparse, write_sparse
 from fedfibos.submodel import Slice, Submodel
 from fedfibos.types import Dataset
 
@@ -45,7 +47,7 @@ class Exported:
     Attributes:
         path: The file.
         parameters: Parameters that the submodel holds.
-        stored: Parameters in the file: for a mask those of the full model.
+        stored: Parameters in the file: for a mask those of the full model, but in a sparse file.
         bytes: Size of the file.
         difference: Largest difference between an output of the file and of the submodel, on the examples.
         read_with: What read it back.
@@ -89,7 +91,13 @@ def submodel_module(model: Model, params: Params, submodel: Submodel, calibratio
 
 
 def export_submodel(
-    module: nn.Module, submodel: Submodel, examples: Inputs, out: Path, about: Mapping[str, str] | None = None
+    module: nn.Module,
+    submodel: Submodel,
+    examples: Inputs,
+    out: Path,
+    about: Mapping[str, str] | None = None,
+    *,
+    batch_size: int | None = None,
 ) -> Exported:
     """Write a submodel, read the file back, and compare outputs.
 
@@ -97,21 +105,25 @@ def export_submodel(
         module: From :func:`submodel_module`.
         submodel: The submodel.
         examples: A batch of inputs, at least two, to trace the network with and to compare outputs on.
-        out: The file; its suffix says the format: ``.safetensors``, ``.pt2`` or ``.onnx``.
-        about: Metadata for the safetensors file.
+        out: The file; how its name ends says the format: a key of :data:`FORMATS`.
+        about: Metadata for the file.
+        batch_size: The number of examples that a traced network is to take, at most those given; None: any number.
 
     Raises:
         ExportError: Unknown suffix, missing package, a network that cannot be traced, or outputs that differ.
     """
-    if out.suffix not in FORMATS:
+    ending = next((ending for ending in FORMATS if out.name.endswith(ending)), None)
+    if ending is None:
         raise ExportError(f"the file must end in one of {', '.join(FORMATS)}, got {out.name!r}")
     out.parent.mkdir(parents=True, exist_ok=True)
     temporary = out.with_name(f".{out.stem}.tmp{out.suffix}")
-    write, read_with = FORMATS[out.suffix]
-    examples = _contiguous(examples)
+    write, read_with = FORMATS[ending]
+    if batch_size is not None and not 1 <= batch_size <= len(_first(examples)):
+        raise ExportError(f"batch_size must be from 1 to the {len(_first(examples))} examples given, got {batch_size}")
+    examples = _contiguous(examples, batch_size)
     try:
         try:
-            got = write(module, examples, temporary, dict(about or {}))
+            got = write(module, examples, temporary, dict(about or {}), batch_size is None)
         except (OSError, SafetensorError, RuntimeError) as error:
             raise ExportError(f"{out.name} cannot be written: {str(error).splitlines()[0]}") from error
         with torch.inference_mode():
@@ -123,22 +135,37 @@ def export_submodel(
         temporary.replace(out)
     finally:
         temporary.unlink(missing_ok=True)
-    stored = submodel.num_held if isinstance(submodel, Slice) else sum(p.numel() for p in module.parameters())
+    small = isinstance(submodel, Slice) or ending == SPARSE
+    stored = submodel.num_held if small else sum(p.numel() for p in module.parameters())
     return Exported(out, submodel.num_held, stored, out.stat().st_size, difference, read_with)
 
 
-def _safetensors(module: nn.Module, examples: Inputs, path: Path, about: dict[str, str]) -> Tensor:
+def _safetensors(module: nn.Module, examples: Inputs, path: Path, about: dict[str, str], any_batch: bool) -> Tensor:
     save_model(module, str(path), about)  # a tied tensor is written once
-    again = copy.deepcopy(module)
-    for parameter in again.parameters():
-        parameter.data.zero_()
+    again = _emptied(module)
     load_model(again, path)
     with torch.inference_mode():
         return forward(again, examples)
 
 
-def _torch_export(module: nn.Module, examples: Inputs, path: Path, about: dict[str, str]) -> Tensor:
-    program = _traced(module, examples)
+def _sparse(module: nn.Module, examples: Inputs, path: Path, about: dict[str, str], any_batch: bool) -> Tensor:
+    aliases = dict(module.named_parameters(remove_duplicate=False)).keys() - dict(module.named_parameters()).keys()
+    write_sparse({k: v for k, v in module.state_dict().items() if k not in aliases}, path, about)
+    again = _emptied(module)
+    again.load_state_dict(read_sparse(path), strict=False)
+    with torch.inference_mode():
+        return forward(again, examples)
+
+
+def _emptied(module: nn.Module) -> nn.Module:
+    again = copy.deepcopy(module)
+    for parameter in again.parameters():
+        parameter.data.zero_()
+    return again
+
+
+def _torch_export(module: nn.Module, examples: Inputs, path: Path, about: dict[str, str], any_batch: bool) -> Tensor:
+    program = _traced(module, examples, any_batch)
     program.example_inputs = None  # a file of the model must not hold anyone's data
     archive = io.BytesIO()  # torch's own writer ends the process where a disk is full
     torch.export.save(program, archive, extra_files={f"{key}.txt": text for key, text in about.items()})
@@ -148,7 +175,7 @@ def _torch_export(module: nn.Module, examples: Inputs, path: Path, about: dict[s
         return forward(again, examples)
 
 
-def _onnx(module: nn.Module, examples: Inputs, path: Path, about: dict[str, str]) -> Tensor:
+def _onnx(module: nn.Module, examples: Inputs, path: Path, about: dict[str, str], any_batch: bool) -> Tensor:
     for package in ("onnx", "onnxscript", "onnxruntime"):
         if find_spec(package) is None:
             raise ExportError(f"ONNX needs the package {package}: pip install 'fedfibos[export]'")
@@ -156,7 +183,9 @@ def _onnx(module: nn.Module, examples: Inputs, path: Path, about: dict[str, str]
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the exporter's own deprecations
-        program = torch.onnx.export(_traced(module, examples), dynamo=True, verbose=False, output_names=["logits"])
+        program = torch.onnx.export(
+            _traced(module, examples, any_batch), dynamo=True, verbose=False, output_names=["logits"]
+        )
         assert program is not None
         program.model.metadata_props.update(about)
         program.save(str(path))
@@ -166,9 +195,9 @@ def _onnx(module: nn.Module, examples: Inputs, path: Path, about: dict[str, str]
     return torch.from_numpy(session.run(None, feeds)[0])
 
 
-def _traced(module: nn.Module, examples: Inputs) -> torch.export.ExportedProgram:
-    """The network's graph, for any number of examples."""
-    batch = {0: torch.export.Dim.DYNAMIC}
+def _traced(module: nn.Module, examples: Inputs, any_batch: bool) -> torch.export.ExportedProgram:
+    """The network's graph, for any number of examples or for as many as given."""
+    batch = {0: torch.export.Dim.DYNAMIC} if any_batch else {}
     try:
         if isinstance(examples, Tensor):
             return torch.export.export(module, (examples,), dynamic_shapes=(batch,))
@@ -177,15 +206,23 @@ def _traced(module: nn.Module, examples: Inputs) -> torch.export.ExportedProgram
     except Exception as error:  # torch raises whatever the network's code made it stumble over
         lines = [line.strip() for line in str(error).splitlines() if line.strip()]
         said = " ".join(lines[:2])[:300] or type(error).__name__
-        raise ExportError(
-            f"the network cannot be traced for any number of examples ({said}); sizes are taken from tensors, "
-            "x.shape[0] and not len(x), and no Python branch may depend on values; .safetensors needs no trace"
-        ) from error
+        advice = "no Python branch may depend on values; .safetensors needs no trace"
+        if any_batch:
+            advice = f"sizes are taken from tensors, x.shape[0] and not len(x), or a batch size is given, and {advice}"
+        count = "any number of" if any_batch else len(_first(examples))
+        raise ExportError(f"the network cannot be traced for {count} examples ({said}); {advice}") from error
 
 
-def _contiguous(inputs: Inputs) -> Inputs:
-    """Without gaps in memory, which the tracer of ONNX does not follow."""
-    return inputs.contiguous() if isinstance(inputs, Tensor) else {k: v.contiguous() for k, v in inputs.items()}
+def _contiguous(inputs: Inputs, count: int | None) -> Inputs:
+    """The first so many (None: all), without gaps in memory, which the tracer of ONNX does not follow."""
+    if isinstance(inputs, Tensor):
+        return inputs[:count].contiguous()
+    return {name: tensor[:count].contiguous() for name, tensor in inputs.items()}
+
+
+def _first(inputs: Inputs) -> Tensor:
+    """The tensor, or the first of several: its length is the number of examples."""
+    return inputs if isinstance(inputs, Tensor) else next(iter(inputs.values()))
 
 
 def _umask() -> int:
@@ -195,14 +232,17 @@ def _umask() -> int:
     return mask
 
 
-Write = Callable[[nn.Module, Inputs, Path, dict[str, str]], Tensor]
+Write = Callable[[nn.Module, Inputs, Path, dict[str, str], bool], Tensor]
+
+SPARSE = ".sparse.safetensors"
 
 FORMATS: dict[str, tuple[Write, str]] = {
+    SPARSE: (_sparse, "fedfibos.sparse and the module"),
     ".safetensors": (_safetensors, "safetensors and the module"),
     ".pt2": (_torch_export, "torch.export.load"),
     ".onnx": (_onnx, "onnxruntime"),
 }
-"""Suffix -> (writes a file and gives the outputs that it computes, what reads it back)."""
+"""How a file's name ends -> (writes it and gives the outputs that it computes, what reads it back); first match."""
 
 
 def describe(submodel: Submodel, **about: Any) -> dict[str, str]:

@@ -287,8 +287,13 @@ def evaluate(
 def export(
     run_directory: Annotated[Path, typer.Argument(metavar="RUN", help="Run directory with a checkpoint.")],
     capacity: Annotated[float, typer.Option(help="Share of the maskable parameters, in (0, 1].")],
-    out: Annotated[Path, typer.Option(callback=_folder, help="File to write: .safetensors, .pt2 or .onnx.")],
+    out: Annotated[
+        Path, typer.Option(callback=_folder, help="File to write: .pt2, .onnx, .safetensors or .sparse.safetensors.")
+    ],
     client: Annotated[int | None, typer.Option(min=0, help="Whose, where submodels are personal.")] = None,
+    batch_size: Annotated[
+        int | None, typer.Option(min=1, max=64, help=".pt2 and .onnx for so many examples; default: any number.")
+    ] = None,
     app: Annotated[Path | None, typer.Option(help="The file of the Flower app that made the run.")] = None,
     data_dir: DataDir = None,
 ) -> None:
@@ -297,9 +302,9 @@ def export(
 
     def work() -> None:
         if app is not None:
-            export_app(run_directory, app, capacity, client, out, _console())
+            export_app(run_directory, app, capacity, client, out, batch_size, _console())
         else:
-            export_run(run_directory, capacity, client, out, data_dir, _console())
+            export_run(run_directory, capacity, client, out, batch_size, data_dir, _console())
 
     _on_checkpoint(work, Device.cpu)
 

@@ -29,7 +29,13 @@ EXAMPLES = 64
 
 
 def export_run(
-    run: Path, capacity: float, client: int | None, out: Path, data_dir: Path | None, console: Console
+    run: Path,
+    capacity: float,
+    client: int | None,
+    out: Path,
+    batch_size: int | None,
+    data_dir: Path | None,
+    console: Console,
 ) -> None:
     """Export the submodel of a capacity (and a client, where submodels are personal) at a run's last checkpoint."""
     check_capacity(capacity)
@@ -45,10 +51,24 @@ def export_run(
     chosen = Client(client or 0, capacity, opened.checkpoint.round, experiment.seed, experiment.local)
     about = {"method": experiment.method.name, "model": experiment.model.name, **_inputs(world.split.test)}
     examples = _some(world.split.test)
-    _export(world.model, world.method, opened.checkpoint, chosen, client, out, examples, calibration, about, console)
+    _export(
+        world.model,
+        world.method,
+        opened.checkpoint,
+        chosen,
+        client,
+        out,
+        batch_size,
+        examples,
+        calibration,
+        about,
+        console,
+    )
 
 
-def export_app(run: Path, app: Path, capacity: float, client: int | None, out: Path, console: Console) -> None:
+def export_app(
+    run: Path, app: Path, capacity: float, client: int | None, out: Path, batch_size: int | None, console: Console
+) -> None:
     """The same from the server's run directory of a Flower app, whose file has the model (``fedfibos flower new``).
 
     Outputs are compared on the app's test examples, or on its example batch where it has none. Statistics of batch
@@ -60,13 +80,20 @@ def export_app(run: Path, app: Path, capacity: float, client: int | None, out: P
         raise ValueError(f"{run} is a run directory of the simulator: leave out --app")
     sys.path.insert(0, str(app.parent))  # for what the app imports, now or when it is called
     try:
-        _export_app(run, app, settings, capacity, client, out, console)
+        _export_app(run, app, settings, capacity, client, out, batch_size, console)
     finally:
         sys.path.remove(str(app.parent))
 
 
 def _export_app(
-    run: Path, app: Path, settings: dict[str, Any], capacity: float, client: int | None, out: Path, console: Console
+    run: Path,
+    app: Path,
+    settings: dict[str, Any],
+    capacity: float,
+    client: int | None,
+    out: Path,
+    batch_size: int | None,
+    console: Console,
 ) -> None:
     fleet = _load(app)
     config = {"seed": settings["seed"], **settings.get("app", {})}
@@ -86,7 +113,7 @@ def _export_app(
         raise ValueError(f"{app} must have calibration(config), as its model has batch normalisation; it has none")
     chosen = Client(client or 0, capacity, checkpoint.round, task.seed, task.local)
     about = {"method": settings["method"]["name"], "model": type(task.model.module).__name__}
-    _export(task.model, task.method, checkpoint, chosen, client, out, examples, calibration, about, console)
+    _export(task.model, task.method, checkpoint, chosen, client, out, batch_size, examples, calibration, about, console)
 
 
 def _export(
@@ -96,6 +123,7 @@ def _export(
     chosen: Client,
     client: int | None,
     out: Path,
+    batch_size: int | None,
     examples: Inputs,
     calibration: Dataset | None,
     about: dict[str, Any],
@@ -109,7 +137,7 @@ def _export(
     module = submodel_module(model, at.params, submodel, calibration)
     whose = {} if client is None else {"client": client}
     written_about = describe(submodel, **about, capacity=chosen.capacity, round=at.round, **whose)
-    done = export_submodel(module, submodel, examples, out, written_about)
+    done = export_submodel(module, submodel, examples, out, written_about, batch_size=batch_size)
     size = model.layout.size
     console.print(
         f"{done.path}: {done.parameters:,} of {size:,} parameters held, {done.stored:,} stored, {decimal(done.bytes)}; "
