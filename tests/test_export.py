@@ -219,7 +219,9 @@ except ExportError as error:
 
 def test_an_unknown_suffix_is_one_line(tmp_path):
     made = model()
-    with pytest.raises(ExportError, match=r"must end in one of .sparse.safetensors, .safetensors, .pt2, .onnx, got 'a.pt'"):
+    with pytest.raises(
+        ExportError, match=r"must end in one of .sparse.safetensors, .safetensors, .pt2, .onnx, got 'a.pt'"
+    ):
         export_submodel(made.module, full(made.layout), X, tmp_path / "a.pt")
 
 

@@ -13,7 +13,7 @@ from fedfibos.local import batch_indices, feed
 from fedfibos.methods import METHODS
 from fedfibos.model import model_of
 from fedfibos.models import build
-from fedfibos.replay import Replayed
+from fedfibos.replay import NotRecordableError, Replayed
 from fedfibos.training import LocalTraining
 from fedfibos.types import Client, stream
 
@@ -125,6 +125,22 @@ def test_a_step_that_draws_random_numbers_is_not_recorded():
     assert record.replays == 0
 
 
+def test_a_step_that_cannot_be_recorded_is_run_as_it_is(caplog):
+    calls = []
+
+    def refuse(function):
+        raise NotRecordableError("operation not permitted when stream is capturing")
+
+    run = Replayed(lambda inputs, labels: calls.append(float(inputs.sum())), refuse)
+    for value in (1.0, 2.0, 3.0):
+        run(torch.full((2,), value), torch.zeros(2, dtype=torch.int64))
+    assert calls == [2.0, 4.0, 6.0]
+    assert [record.message for record in caplog.records] == [
+        "a training step cannot be recorded (operation not permitted when stream is capturing); its kernels are "
+        "launched one by one"
+    ]
+
+
 @pytest.mark.parametrize("augmented", [True, False])
 @pytest.mark.parametrize("local", [LOCALS["sgd"], LOCALS["epochs, the last batch smaller"]])
 def test_batches_gathered_at_once_are_those_gathered_one_by_one(augmented, local):
@@ -141,7 +157,7 @@ def test_batches_gathered_at_once_are_those_gathered_one_by_one(augmented, local
         assert torch.equal(labels, other_labels)
 
 
-def test_inputs_of_several_tensors_are_gathered_one_batch_at_a_time():
+def test_inputs_of_several_tensors_are_those_of_each_batch():
     class Pairs(TensorData):
         def batch(self, indices, augment=None):
             return {"x": self.inputs[indices]}

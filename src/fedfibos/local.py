@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 
 import torch
@@ -78,17 +78,6 @@ def batch_indices(
 
 
 @contextmanager
-def one_thread() -> Iterator[None]:
-    """One torch thread in this process for a while: results must not depend on their number."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
-
-
-@contextmanager
 def seeded(generator: torch.Generator, device: torch.device) -> Iterator[None]:
     """Run a block (dropout) on its own random stream and leave torch's global streams as they were.
 
@@ -153,8 +142,9 @@ def local_training(
     masks = work.layout.views(submodel.indicator) if isinstance(submodel, Mask) and submodel.held is not None else None
     move = optimiser(local, work.layout.views(trained))
     autocast = local.autocast(model.device)
-    present = data.labels.unique().to(model.device) if local.absent_labels == "mask" else None
-    loss_of = partial(cross_entropy_loss, present=present)
+    masked = local.absent_labels == "mask"
+    counted = _without_absent_classes(submodel, model, work.layout, data) if masked else None
+    loss_of = partial(cross_entropy_loss, present=data.labels.unique().to(model.device) if masked else None)
     total_loss = torch.zeros((), dtype=torch.float64, device=model.device)
 
     def step(inputs: Inputs, labels: Tensor) -> None:
@@ -178,8 +168,8 @@ def local_training(
     with seeded(client.stream("dropout"), model.device):
         for inputs, labels in feed(model, data, batches, client.stream("augment"), model.device.type != "cpu"):
             run(inputs, labels)
-    upload = Upload(submodel, start.sub_(trained), total_loss / len(batches), len(batches))
-    return upload if local.absent_labels == "keep" else _without_absent_classes(upload, model, work.layout, data)
+    delta = start.sub_(trained) if counted is None else torch.where(counted, start.sub_(trained), 0.0)
+    return Upload(submodel, delta, total_loss / len(batches), len(batches), counted=counted)
 
 
 def feed(
@@ -192,34 +182,39 @@ def feed(
         data: The examples.
         batches: Their positions, step by step.
         augment: Random stream of the augmentation.
-        at_once: Gather all steps' inputs in one go and cut them up, where an input is one tensor: a GPU would spend
-            its time on small copies. One batch is kept in memory at a time otherwise.
+        at_once: Put all steps' inputs there before the first step, gathered in one go where an input is one tensor: a
+            GPU would spend its time on small copies, and the processor its own on waiting for them. One batch is kept
+            in memory at a time otherwise.
     """
     if at_once:
-        together = torch.cat(list(batches))
-        inputs = data.batch(together, augment)
+        together, sizes = torch.cat(list(batches)), [len(batch) for batch in batches]
+        inputs = data.batch(together[:0])
+        placed: Iterable[Inputs]
         if isinstance(inputs, Tensor):
-            sizes = [len(batch) for batch in batches]
-            labels = data.labels[together].to(model.device)
-            placed = model.place(inputs)
-            assert isinstance(placed, Tensor)
-            yield from zip(placed.split(sizes), labels.split(sizes), strict=True)
-            return
+            all_inputs = model.place(data.batch(together, augment))
+            assert isinstance(all_inputs, Tensor)
+            placed = all_inputs.split(sizes)
+        else:
+            placed = [model.place(data.batch(batch, augment)) for batch in batches]
+        labels = data.labels[together].to(model.device)
+        yield from zip(placed, labels.split(sizes), strict=True)
+        return
     for batch in batches:
         yield model.place(data.batch(batch, augment)), data.labels[batch].to(model.device)
 
 
-def _without_absent_classes(upload: Upload, model: Model, layout: Layout, data: Dataset) -> Upload:
-    counted = without_absent_classes(model, layout, data.labels).to(upload.delta.device)
-    if isinstance(upload.submodel, Mask) and upload.submodel.held is not None:
-        counted &= upload.submodel.held
-    return replace(upload, delta=torch.where(counted, upload.delta, 0.0), counted=counted)
+def _without_absent_classes(submodel: Submodel, model: Model, layout: Layout, data: Dataset) -> Tensor:
+    """What the client counts as a holder of: what its submodel holds, but the rows of classes that it has none of."""
+    counted = without_absent_classes(model, layout, data.labels).to(model.device)
+    return counted & submodel.held if isinstance(submodel, Mask) and submodel.held is not None else counted
 
 
 def _of_their_own(parameters: Sequence[Tensor], gradients: Sequence[Tensor | None]) -> list[Tensor]:
     """Gradients that may be changed in place: zeros where there is none, a copy where two lie in the same memory.
 
     Autograd returns one tensor for both terms of a sum of parameters, and expanded ones for a sum over a parameter.
+    Those of a convolution with channels last lie so too, and are laid out as the parameters are: one tensor of another
+    layout costs the fast path of a whole list.
     """
     seen: set[int] = set()
     own = []
@@ -228,21 +223,16 @@ def _of_their_own(parameters: Sequence[Tensor], gradients: Sequence[Tensor | Non
             own.append(torch.zeros_like(parameter))
             continue
         place = gradient.untyped_storage().data_ptr()
-        own.append(
-            gradient.clone(memory_format=torch.contiguous_format) if place in seen or _expanded(gradient) else gradient
-        )
+        taken = place in seen or not gradient.is_contiguous()
+        own.append(gradient.clone(memory_format=torch.contiguous_format) if taken else gradient)
         seen.add(place)
     return own
-
-
-def _expanded(tensor: Tensor) -> bool:
-    return any(stride == 0 and size > 1 for stride, size in zip(tensor.stride(), tensor.shape, strict=True))
 
 
 def cross_entropy_loss(logits: Tensor, labels: Tensor, *, present: Tensor | None) -> Tensor:
     """Cross-entropy; with ``present`` the other classes' logits are 0 (they stay in the denominator)."""
     if present is not None:
-        keep = torch.zeros(logits.shape[1], device=logits.device)
-        keep[present.to(logits.device)] = 1.0
+        # not keep[present] = 1.0, which copies the value to a GPU and waits: no recording allows it
+        keep = torch.zeros(logits.shape[1], device=logits.device).index_fill_(0, present.to(logits.device), 1.0)
         logits = logits * keep
     return cross_entropy(logits.float(), labels)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -82,19 +81,31 @@ class Model:
     table: Axes | None = None
     units: Mapping[str, int] = field(default_factory=dict)
     channels_last: bool = False
-    _workspaces: dict[Any, Workspace] = field(default_factory=dict, repr=False, compare=False)
+    _workspaces: dict[Any, Workspace] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _derived: dict[str, Axes] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    def with_own_workspaces(self) -> Model:
+        """The same model with scratch space of its own, for clients that train beside others; axes are derived once."""
+        other = replace(self)
+        object.__setattr__(other, "_derived", self._derived)
+        return other
 
     def initial_params(self) -> Params:
         """The module's own values as parameters."""
         return params_of(self.module, self.layout)
 
-    @cached_property
+    @property
     def axes(self) -> Axes:
         """Which tensor dimensions are the same channels: what slicing needs; derived on first use.
 
         Raises:
             ValueError: They can't be derived (the layer is named), or there is neither example nor table.
         """
+        if "axes" not in self._derived:
+            self._derived["axes"] = self._derive_axes()
+        return self._derived["axes"]
+
+    def _derive_axes(self) -> Axes:
         if self.table is None and self.example is None:
             raise ValueError("slicing needs an example batch or a table of axes, got a model with neither")
         axes = self.table or derive_axes(self.module, self.example, self.units)

@@ -57,11 +57,12 @@ def _adamw(local: LocalTraining, values: list[Tensor]) -> Move:
         fused=True,
         capturable=values[0].is_cuda,
     )
+    optimizer._warned_capturable_if_run_uncaptured = True  # the first step is, on purpose
 
     def move(gradients: list[Tensor], masks: list[Tensor] | None) -> None:
         _mask_and_clip(gradients, masks, local.clip_norm)
         for parameter, gradient in zip(parameters, gradients, strict=True):
-            parameter.grad = gradient.contiguous()  # the fused step reads memory, whatever its strides mean
+            parameter.grad = gradient  # contiguous, as the fused step reads memory, whatever strides mean
         optimizer.step()
 
     return move

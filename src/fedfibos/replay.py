@@ -7,6 +7,7 @@ recording (a CUDA graph) launches all of them at once, and the processor is free
 from __future__ import annotations
 
 import gc
+import logging
 from collections.abc import Callable
 
 import torch
@@ -21,19 +22,36 @@ Recorder = Callable[[Callable[[], None]], Callable[[], None]]
 """Takes a function of tensors down and returns what runs it again. Taking it down must not run it."""
 
 
+LOG = logging.getLogger(__name__)
+
+
+class NotRecordableError(RuntimeError):
+    """A step that a device cannot record: its Python waits for the device, or copies to it."""
+
+
 class CudaRecorder:
     """Records into CUDA graphs, one after another, in one pool of memory.
 
-    The last recording is kept alive: the device may still be running it when its client's code is over. Nothing is
-    recorded on the default stream, which cannot be.
+    The last two recordings are kept alive. The device may still be running one when its client's code is over; and a
+    recording that is freed takes the workspace of the matrix library's along, which the next one has written down.
+    Nothing is recorded on the default stream, which cannot be. After a step that could not be recorded no other is
+    tried: torch leaves the pool as if it were still recording.
     """
 
     def __init__(self) -> None:
         self.pool = torch.cuda.graph_pool_handle()
-        self.last: torch.cuda.CUDAGraph | None = None
+        self.kept: list[torch.cuda.CUDAGraph] = []
+        self.failed = False
 
     def __call__(self, function: Callable[[], None]) -> Callable[[], None]:
-        """Record on the current stream."""
+        """Record on the current stream.
+
+        Raises:
+            NotRecordableError: The function does what a recording cannot hold. It has not run.
+        """
+        if self.failed:
+            raise NotRecordableError("another step could not be recorded")
+        del self.kept[:-1]
         graph = torch.cuda.CUDAGraph()
         collecting = gc.isenabled()
         gc.disable()  # a collection could free another graph, which is not allowed meanwhile
@@ -44,10 +62,13 @@ class CudaRecorder:
                 function()
             finally:
                 graph.capture_end()
+        except RuntimeError as error:
+            self.failed = True
+            raise NotRecordableError(str(error).partition("\n")[0]) from error
         finally:
             if collecting:
                 gc.enable()
-        self.last = graph
+        self.kept.append(graph)
         replay: Callable[[], None] = graph.replay
         return replay
 
@@ -67,7 +88,8 @@ class Replayed:
 
     The first time settles what a recording must not contain: kernels are chosen, optimiser state is made. Inputs of any
     other shape (a last, smaller batch; padded texts) are run as they are, and so is a step that draws random numbers
-    (dropout): all recordings of a device share one random state, which those side by side would race for.
+    (dropout): all recordings of a device share one random state, which those side by side would race for. What cannot
+    be recorded is run as it is, with a warning.
 
     Args:
         run: The step.
@@ -96,11 +118,17 @@ class Replayed:
         else:
             if self.replay is None:
                 self.inputs, self.labels = _copy(inputs), labels.clone()
-                self.replay = self.record(lambda: self.run(self.inputs, self.labels))
+                try:
+                    self.replay = self.record(lambda: self.run(self.inputs, self.labels))
+                except NotRecordableError as error:
+                    LOG.warning("a training step cannot be recorded (%s); its kernels are launched one by one", error)
+                    self.record = None
+                    return self.run(inputs, labels)
             else:
                 _overwrite(self.inputs, inputs)
                 self.labels.copy_(labels)
             self.replay()
+        return None
 
 
 def _random_state(device: torch.device) -> Tensor:

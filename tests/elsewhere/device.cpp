@@ -81,6 +81,20 @@ at::Tensor empty_strided(
   return at::detail::empty_strided_generic(size, stride, &memory, keys, c10::dtype_or_default(dtype));
 }
 
+// While a step is recorded, a GPU refuses what makes the processor wait for it or copies to it.
+bool recording = false;
+
+void record(bool on) {
+  recording = on;
+}
+
+// The copies that a kernel of this device makes on its way through the CPU are none of a GPU's.
+struct Kernel {
+  const bool was = recording;
+  Kernel() { recording = false; }
+  ~Kernel() { recording = was; }
+};
+
 // The same memory as a CPU tensor.
 at::Tensor on_cpu(const at::Tensor& tensor) {
   if (!tensor.is_privateuseone()) {
@@ -96,6 +110,7 @@ at::Tensor here(const at::Tensor& tensor) {
 }
 
 at::Tensor copy_from(const at::Tensor& from, const at::Tensor& to, bool) {
+  TORCH_CHECK(!recording || from.device() == to.device(), "a copy between devices in a recording");
   on_cpu(to).copy_(on_cpu(from));
   return to;
 }
@@ -106,6 +121,7 @@ at::Tensor copy_from_and_resize(const at::Tensor& from, const at::Tensor& to) {
 }
 
 at::Scalar value(const at::Tensor& tensor) {
+  TORCH_CHECK(!recording, "a value is read in a recording");
   return on_cpu(tensor).item();
 }
 
@@ -142,6 +158,7 @@ at::Tensor convolution(
     bool transposed,
     c10::IntArrayRef output_padding,
     int64_t groups) {
+  const Kernel kernel;
   TORCH_CHECK(input.is_privateuseone() && weight.is_privateuseone(), "convolution: tensors on two devices");
   std::optional<at::Tensor> other;
   if (bias && bias->defined()) {
@@ -162,6 +179,7 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> convolution_backward(
     c10::IntArrayRef output_padding,
     int64_t groups,
     std::array<bool, 3> wanted) {
+  const Kernel kernel;
   at::OptionalIntArrayRef bias;
   if (wanted[2]) {
     bias = weight.sizes().slice(0, 1);
@@ -182,6 +200,7 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> batch_norm(
     bool training,
     double momentum,
     double epsilon) {
+  const Kernel kernel;
   const auto other = [](const std::optional<at::Tensor>& tensor) -> std::optional<at::Tensor> {
     TORCH_CHECK(!tensor || !tensor->defined() || tensor->is_privateuseone(), "batch norm: tensors on two devices");
     return tensor && tensor->defined() ? std::optional(on_cpu(*tensor)) : std::nullopt;
@@ -195,6 +214,9 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> batch_norm(
 void elsewhere(const c10::OperatorHandle& operation, torch::jit::Stack* stack) {
   const auto count = operation.schema().arguments().size();
   bool ours = false, theirs = false;
+  const auto& name = operation.schema().name();
+  const bool sized_by_values = name == "aten::nonzero" || name == "aten::masked_select" || name == "aten::_unique2";
+  TORCH_CHECK(!(recording && sized_by_values), name, " waits for values in a recording");
   const auto look = [&](const at::Tensor& tensor) {
     if (tensor.defined()) {
       (tensor.is_privateuseone() ? ours : theirs) |= tensor.is_privateuseone() || tensor.dim() > 0;
@@ -208,13 +230,26 @@ void elsewhere(const c10::OperatorHandle& operation, torch::jit::Stack* stack) {
       for (const at::Tensor& tensor : argument.toTensorVector()) {
         look(tensor);
       }
-    }  // a list of optional tensors is indices
+    } else if (argument.isList()) {  // of optional tensors: indices
+      for (const c10::IValue& index : argument.toListRef()) {
+        if (index.isTensor() && index.toTensor().defined()) {
+          const auto kind = index.toTensor().scalar_type();
+          TORCH_CHECK(
+              !(recording && (kind == at::kBool || kind == at::kByte)), name, " by a mask waits for values in a recording");
+        }
+      }
+    }
   }
   TORCH_CHECK(!(ours && theirs), c10::toString(operation.operator_name()), ": tensors on two devices");
+  const Kernel kernel;
   at::native::cpu_fallback(operation, stack, false, c10::DispatchKey::CPU);
 }
 
 }  // namespace
+
+TORCH_LIBRARY(elsewhere, library) {
+  library.def("record(bool on) -> ()", &record);
+}
 
 TORCH_LIBRARY_IMPL(_, PrivateUse1, library) {
   library.fallback(torch::CppFunction::makeFromBoxedFunction<&elsewhere>());

@@ -15,6 +15,7 @@ import pytest
 import torch
 from rich.console import Console
 
+import fedfibos.model
 from fedfibos.cli.audit import audit_run
 from fedfibos.cli.diagnose import diagnose_run
 from fedfibos.config.experiment import load_experiment
@@ -74,9 +75,43 @@ CHOICES, DISCONTINUOUS = ("ssp, no prior", "adamw, clipping"), 1e-3
 """Scores and moments near zero, where rounding turns into another choice."""
 
 
+class Watched:
+    """A recorder that runs the step instead, on a device that refuses what a recording cannot hold."""
+
+    def __init__(self) -> None:
+        self.recordings = 0
+
+    def __call__(self, function):
+        def run() -> None:
+            torch.ops.elsewhere.record(True)
+            try:
+                function()
+            finally:
+                torch.ops.elsewhere.record(False)
+
+        run()
+        self.recordings += 1
+        runs_left_out = [True]  # recording ran it, which it must not: the first replay does nothing instead
+
+        def replay() -> None:
+            if runs_left_out:
+                runs_left_out.pop()
+            else:
+                run()
+
+        return replay
+
+
 @pytest.fixture
 def device() -> torch.device:
     return torch.device("elsewhere")
+
+
+@pytest.fixture
+def watched(monkeypatch) -> Watched:
+    record = Watched()
+    monkeypatch.setattr(fedfibos.model, "recorder", lambda device: None if device.type == "cpu" else record)
+    return record
 
 
 def test_the_device_refuses_to_mix(device):
@@ -90,8 +125,27 @@ def test_the_device_refuses_to_mix(device):
         ours.index_select(0, torch.tensor([0, 1]))
 
 
+@pytest.mark.parametrize(
+    ("what", "step"),
+    [
+        ("a copy between devices", lambda x: x + torch.ones(3).to(x.device)),
+        ("a value is read", lambda x: x * float(x.sum())),
+        ("a value is read", lambda x: bool(x.isfinite().all())),
+        ("waits for values", lambda x: x[x > 0]),
+        ("waits for values", lambda x: x.nonzero()),
+        ("a copy between devices", lambda x: x[torch.tensor([0, 1])]),
+    ],
+)
+def test_the_device_refuses_what_a_recording_cannot_hold(what, step, device, watched):
+    x = torch.ones(3, device=device)
+    step(x)
+    with pytest.raises(RuntimeError, match=what):
+        watched(lambda: step(x))
+    watched(lambda: x.mul_(2.0))
+
+
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_a_simulation_gives_the_same_numbers(variant, device, tmp_path):
+def test_a_simulation_gives_the_same_numbers(variant, device, tmp_path, watched):
     experiment = load_experiment(DIGITS, [*BASE, *VARIANTS[variant]])
     ends, finals = [], []
     for where in ("cpu", str(device)):
@@ -99,6 +153,7 @@ def test_a_simulation_gives_the_same_numbers(variant, device, tmp_path):
         ends.append(reopen(tmp_path / where).checkpoint.params.flat)
     assert torch.allclose(*ends, rtol=0, atol=DISCONTINUOUS if variant in CHOICES else ROUNDING)
     assert finals[0]["bytes"] == finals[1]["bytes"]
+    assert watched.recordings >= 3 * 5  # every client's step of every round
     again = simulate(experiment, tmp_path / "again", workers=1, device=str(device))
     assert again["params_sha256"] == finals[1]["params_sha256"]
 

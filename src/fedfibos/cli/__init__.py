@@ -209,6 +209,8 @@ def _simulate(settings: Any, out: Path, again: Sequence[str], **options: Any) ->
 def _check_device(device: Device) -> None:
     import torch
 
+    if device is Device.cuda:  # a queue of its own for every client; the driver looks when it starts
+        os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "32")
     if device is Device.cuda and not torch.cuda.is_available():
         raise typer.BadParameter("cuda was asked for, but torch sees no CUDA device", param_hint="--device")
 
@@ -328,10 +330,10 @@ def diagnose(
 
 def _on_checkpoint(work: Callable[[], None], device: Device) -> None:
     """Look at a checkpoint, with one thread: the numbers do not depend on how many the machine has."""
-    from fedfibos.local import one_thread
+    from fedfibos.reproducible import reproducible
 
     _check_device(device)
-    with one_thread():
+    with reproducible():
         work()
 
 

@@ -13,7 +13,8 @@ from fedfibos.flower.measure import LIMITS, Limits, affordable
 from fedfibos.flower.messages import declaration, payload_in, payload_record, question_in, refusal
 from fedfibos.flower.scores import HeldScore
 from fedfibos.flower.task import Settings, Task, shares_a_score
-from fedfibos.local import LocalTrainingError, one_thread
+from fedfibos.local import LocalTrainingError
+from fedfibos.reproducible import reproducible
 from fedfibos.types import Client, Dataset
 from fedfibos.validation import WANTED
 from fedfibos.wire.coding import decode_download, decode_score, encode_mask, encode_upload
@@ -60,7 +61,7 @@ def client_app(task: MakeTask, data: MakeData) -> ClientApp:
 def _answered(message: Message, answer: Callable[[], RecordDict]) -> Message:
     """Foreseen faults are answered in one line; whatever else is raised reaches the server as Flower's error."""
     try:
-        with one_thread():
+        with reproducible():
             content = answer()
     except (LocalTrainingError, WireError) as error:
         content = refusal(str(error))

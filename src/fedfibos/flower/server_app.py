@@ -16,10 +16,10 @@ from fedfibos.evaluate import Trial, correct, evaluate
 from fedfibos.flower.client_app import MakeTask
 from fedfibos.flower.strategy import LOG, Round, SubmodelStrategy, arrays_of, clients_of
 from fedfibos.flower.task import Settings, Task
-from fedfibos.local import one_thread
 from fedfibos.model import keeps_statistics
 from fedfibos.params import Params
 from fedfibos.readable import percent
+from fedfibos.reproducible import reproducible
 from fedfibos.runs.record import RunDirectory
 from fedfibos.runs.summary import summarise
 from fedfibos.simulate.checkpoint import Checkpoint, CheckpointStore
@@ -79,7 +79,7 @@ def serve(
     Raises:
         NoUploadError: A round with fewer usable uploads than wanted; the checkpoint before it is kept.
     """
-    with one_thread():
+    with reproducible():
         return _Server(task, grid, out, resume, evaluation).run()
 
 

@@ -19,11 +19,11 @@ from fedfibos.config.idle import idle
 from fedfibos.data import Split, load
 from fedfibos.environment import usable_cores
 from fedfibos.evaluate import evaluate
-from fedfibos.local import one_thread
 from fedfibos.method import Method
 from fedfibos.model import Model, keeps_statistics, model_of
 from fedfibos.models import build, check_module, encode, moved_buffers
 from fedfibos.params import Params, maskable_names
+from fedfibos.reproducible import reproducible
 from fedfibos.round import RoundReport, federated_round, sample
 from fedfibos.runs.record import RunDirectory
 from fedfibos.runs.summary import summarise
@@ -134,7 +134,7 @@ def simulate(
         Interrupted: After Ctrl-C, once the round is finished and a checkpoint is written.
         NoUploadError: Every client of a round was rejected; the checkpoint before that round is kept.
     """
-    with one_thread():
+    with reproducible():
         world = build_world(experiment, device=device, data_dir=data_dir, warn=on_warning)
         directory = RunDirectory.open(out, experiment, resume, device, on_warning)
         store = CheckpointStore(directory.path, experiment.run.score_home, experiment.run.score_bytes)

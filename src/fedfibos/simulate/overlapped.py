@@ -32,7 +32,7 @@ class Lane:
 
     def __init__(self, setting: Setting) -> None:
         model = setting.model
-        self.setting = replace(setting, model=replace(model, _workspaces={}))
+        self.setting = replace(setting, model=model.with_own_workspaces())
         self.stream = torch.cuda.Stream(model.device) if model.device.type == "cuda" else None
 
     def train(self, params: Params, client: Client, submodel: Submodel) -> Upload | str:
@@ -79,4 +79,7 @@ class Overlapped:
         return (self.setting.hits(params, trial) for trial in trials)
 
     def close(self) -> None:
-        """Nothing to stop."""
+        """Give the device's memory back: recordings and what lies on the streams would stay reserved."""
+        self.lanes.clear()
+        if self.setting.model.device.type == "cuda":
+            torch.cuda.empty_cache()
