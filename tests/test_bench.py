@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
+import json
 import sys
 from pathlib import Path
 
@@ -88,3 +89,21 @@ def test_the_gpu_script_runs_on_a_cpu_and_its_floor_counts_the_papers_run(benchm
     assert len(gpu.engine(torch.device("cpu"), True)) == 4
     assert set(gpu.simulations(torch.device("cpu")).values()) == {True}
     assert gpu.step(torch.device("cpu"), True)["channels last"]["1 side by side"] > 0
+
+
+def test_the_gpu_script_keeps_what_a_piece_found_and_what_another_died_of(benchmarks, tmp_path, monkeypatch):
+    gpu = benchmarks("gpu")
+    monkeypatch.setattr(
+        "sys.argv", ["gpu.py", "--out", str(tmp_path), "--device", "cpu", "--only", "selection", "step"]
+    )
+    really = gpu.in_a_process
+
+    def broken(piece, arguments, timeout):
+        return really(piece, [*arguments, "--device", "meta"] if piece == "step" else arguments, timeout)
+
+    monkeypatch.setattr(gpu, "in_a_process", broken)
+    gpu.main()
+    found = json.loads((tmp_path / "gpu.json").read_text())
+    assert found["selection"]["same"] is True
+    assert "Traceback" in found["step"]
+    assert found["made"]["device"] == "cpu"
