@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from fedfibos.data.partition import Partition as Partition
     from fedfibos.data.partition import partition as partition
     from fedfibos.evaluate import accuracy as accuracy
+    from fedfibos.export import export_submodel as export_submodel
+    from fedfibos.export import submodel_module as submodel_module
     from fedfibos.local import local_training as local_training
     from fedfibos.method import Method as Method
     from fedfibos.methods import METHODS as METHODS
@@ -53,6 +55,7 @@ _HOMES = {
     "TensorData": "fedfibos.data",
     "Upload": "fedfibos.types",
     "accuracy": "fedfibos.evaluate",
+    "export_submodel": "fedfibos.export",
     "federated_round": "fedfibos.round",
     "load": "fedfibos.data",
     "load_experiment": "fedfibos.config.experiment",
@@ -62,6 +65,7 @@ _HOMES = {
     "partition": "fedfibos.data.partition",
     "run_in_turn": "fedfibos.round",
     "sample": "fedfibos.round",
+    "submodel_module": "fedfibos.export",
 }
 
 __all__ = [*sorted(_HOMES)]

@@ -68,6 +68,11 @@ class Client:
     data: Dataset | None = None
     weight: float = 1.0
 
+    def in_round(self, t: int, rounds: int) -> Client:
+        """The client in round t of ``rounds``, its learning rate scheduled. Round ``rounds`` is the one after the last:
+        what a method would hand out next, which is what evaluations look at."""
+        return replace(self, round=t, local=self.local.at_round(t, rounds))
+
     def stream(self, purpose: str) -> torch.Generator:
         """The client's own random stream for this round and purpose."""
         return stream(self.seed, purpose, self.round, self.id)
