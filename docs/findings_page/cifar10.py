@@ -22,7 +22,7 @@ def opening(study: Study) -> list[str]:
     """What was run, and with which learning rates."""
     first = next(iter(study.cells[MAIN].values()))[0]
     runs = [record for methods in study.cells.values() for group in methods.values() for record in group]
-    commits = sorted({str(record.environment["commit"])[:7] for record in runs})
+    commits = sorted({short(record.environment["commit"]) for record in runs})
     made, local, federation = first.environment, first.experiment.local, first.experiment.federation
     return [
         "## The study",
@@ -31,12 +31,19 @@ def opening(study: Study) -> list[str]:
         f"{local.momentum:g}, cosine schedule, {local.precision}; the LeNet of McMahan et al. at half the width "
         "(277,610 parameters; no normalisation, so the sliced methods run without the scaler). Capacities 1, 1/2, 1/4, "
         "1/8, 1/16. Submodels of one client a capacity are evaluated where they are personal. "
-        f"{made['cpu']}, one core a run, torch {made['torch']}, commits {', '.join(commits)}. It is not the "
+        f"{made['cpu']}, one core a run, torch {made['torch']}, commits {', '.join(commits)} "
+        "(dirty: files other than the run's own records had changed). It is not the "
         "paper's scale (ResNet-18, 800 rounds of longer training): orders and mechanisms can be compared, not figures.",
         "Learning rates were chosen per method on a tenth of the training data that no client got (two classes a "
         "client, non-uniform, 240 rounds, seed 0). Accuracy there over the submodels, the chosen one bold:",
         rates(study),
     ]
+
+
+def short(commit: str) -> str:
+    """A commit's first digits, and whether the files had changed."""
+    digits, dash, dirty = str(commit).partition("-")
+    return f"{digits[:7]}{dash}{dirty}"
 
 
 def tables(study: Study) -> list[str]:
@@ -52,11 +59,12 @@ def tables(study: Study) -> list[str]:
         "as one sample.",
     ]
     for one, other, title in (
-        ("fedfibos", "fiarse", "FedFIbOS (shared score) minus FIARSE"),
-        ("fedfibos", "magnitude", "FedFIbOS minus magnitude in the same round"),
+        ("fedfibos", "fiarse", "FedFIbOS (shared score, magnitude prior) minus FIARSE"),
+        ("fedfibos-none", "fiarse", "FedFIbOS (default: shared score, no prior) minus FIARSE"),
+        ("fedfibos", "magnitude", "FedFIbOS (magnitude prior) minus magnitude in the same round"),
         ("algorithm1", "fiarse", "Algorithm 1 to the letter minus FIARSE"),
-        ("algorithm1", "fedfibos", "Algorithm 1 to the letter minus FedFIbOS with a shared score"),
-        ("ssp", "fedfibos", "`ssp` minus FedFIbOS"),
+        ("algorithm1", "fedfibos", "Algorithm 1 to the letter minus FedFIbOS with a shared score and the same prior"),
+        ("ssp", "fedfibos-none", "`ssp` minus FedFIbOS, both without the prior"),
     ):
         parts += [f"**{title}**", differences(study, one, other)]
     return parts

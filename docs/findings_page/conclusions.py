@@ -39,9 +39,8 @@ def conclusions(study: Study) -> list[str]:
 
 DEFAULT = (
     "**Which default?** One shared score, without the magnitude prior: it serves all capacities with one global "
-    "model, needs one average instead of one a client, no coordinate outside a client's budget is ever computed or "
+    "model, needs one average instead of one a client, no coordinate outside a client's budget is ever trained or "
     "sent, and a pretrained model keeps its head. "
-    '`criterion = "ssp"` is worth its one line where the smallest devices count. '
     "Where a device is judged on its own classes, let it add their log frequencies to the logits before it pays "
     "for scores of its own."
 )
@@ -129,11 +128,11 @@ def _error(diagnosis: Mapping[str, Any], capacity: str, selection: str, way: str
 
 
 def ssp(study: Study) -> str:
-    """f̄²x̃² instead of f̄."""
-    tiny, full = (over(study, "ssp", "fedfibos", keys) for keys in (SMALLEST, FULL))
+    """f̄²x̃² instead of f̄, both without the prior."""
+    tiny, sub, full = (over(study, "ssp", "fedfibos-none", keys) for keys in (SMALLEST, SUBMODELS, FULL))
     return (
-        f"**`ssp`** with the same shared score is {verdict(tiny)} with the smallest capacity and {verdict(full)} in "
-        "the full model, against the Fisher ranking."
+        f"**`ssp`** with the same shared score, both without the prior, is {verdict(tiny)} with the smallest capacity, "
+        f"{verdict(sub)} over the submodels and {verdict(full)} in the full model, against the Fisher ranking."
     )
 
 

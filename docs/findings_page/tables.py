@@ -64,7 +64,8 @@ def differences(study: Study, one: str, other: str) -> str:
             found = [study.difference(cell, one, other, *keys) for keys in ACCURACIES.values()]
             n = found[0].n if found[0] is not None else 0
             rows.append([study.where(cell), str(n), *map(points, found)])
-    if len(rows) > 2:
+    several = [row for row in rows[1:] if int(row[1]) > 1]
+    if len(several) > 1:
         found = [study.pooled(one, other, *keys) for keys in ACCURACIES.values()]
         n = found[0].n if found[0] is not None else 0
         rows.append(["**all pairs**", str(n), *(f"**{points(value)}**" for value in found)])

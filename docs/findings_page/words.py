@@ -22,14 +22,14 @@ def points(value: Spread | None) -> str:
 
 
 def verdict(difference: Spread) -> str:
-    """``2.1 ± 0.3 points ahead``, or that the seeds do not tell."""
+    """``2.1 ± 0.3 points ahead``, or that the seeds cannot tell the two apart."""
     if difference.sd is None:
         return f"{100 * abs(difference.mean):.1f} points {'ahead' if difference.mean > 0 else 'behind'} (one seed)"
     for sign, word in ((1, "ahead"), (-1, "behind")):
         if clear(difference, sign):
             size = replace(difference, mean=abs(difference.mean))
             return f"{percent(size)} points {word}"
-    return f"not told apart ({points(difference)} points)"
+    return f"not distinguishable ({points(difference)} points)"
 
 
 def claim(truth: bool, sentence: str) -> str:

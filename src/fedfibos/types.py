@@ -69,8 +69,10 @@ class Client:
     weight: float = 1.0
 
     def in_round(self, t: int, rounds: int) -> Client:
-        """The client in round t of ``rounds``, its learning rate scheduled. Round ``rounds`` is the one after the last:
-        what a method would hand out next, which is what evaluations look at."""
+        """The client in round t of ``rounds``, its learning rate scheduled.
+
+        Round ``rounds`` is the one after the last: what a method would hand out next, which evaluations look at.
+        """
         return replace(self, round=t, local=self.local.at_round(t, rounds))
 
     def stream(self, purpose: str) -> torch.Generator:
