@@ -61,12 +61,12 @@ def opening(images: Study, text: Study, norm: Study) -> list[str]:
             abs(image[0].mean) < 0.03 > abs(image[1].mean) and best != "fiarse" and clear(ahead[0], 1),
             "**In short.** Not by ten points, on images: over all splits and capacity mixes of CIFAR-10 a shared "
             f"Fisher score is {verdict(image[0])} of FIARSE in the full model and {verdict(image[1])} over the "
-            f"submodels. With group normalisation, in the one cell tried, it is {verdict(with_norm[0])} in the full model and "
-            f"{verdict(with_norm[1])} over the submodels. Per-client "
-            "scores, the paper's algorithm to the letter, buy knowledge of a client's classes, which is free. On text "
+            f"submodels. With group normalisation, in the one cell tried, it is {verdict(with_norm[0])} in the full "
+            f"model and {verdict(with_norm[1])} over the submodels. Per-client scores, the paper's algorithm "
+            "to the letter, buy knowledge of a client's classes, which is free. On text "
             f"(AG News) a shared score that does not begin with magnitudes has {percent(told['fedfibos-none'])} over "
-            f"the submodels: {verdict(ahead[0])} of FIARSE over all parameters, whose small submodels lose the head, and "
-            f"{verdict(ahead[1])} {'of' if clear(ahead[1], 1) else 'from'} its best variant ({TITLES[best]}).",
+            f"the submodels: {verdict(ahead[0])} of FIARSE over all parameters, whose small submodels lose the head, "
+            f"and {verdict(ahead[1])} {'of' if clear(ahead[1], 1) else 'from'} its best variant ({TITLES[best]}).",
         ),
     ]
 

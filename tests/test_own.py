@@ -243,6 +243,31 @@ def test_code_beside_the_experiment_file_is_found_from_anywhere(mine, tmp_path_f
     assert main(["run", str(mine / "mine.toml"), "--dry-run"]) == 0
 
 
+@pytest.mark.parametrize("package", ["", "inside/"])
+def test_a_run_keeps_the_code_that_looking_at_it_takes(mine, tmp_path_factory, monkeypatch, capsys, package):
+    """Also where the module lies in a package, and after the file itself has gone."""
+    if package:
+        (mine / "inside").mkdir()
+        (mine / "mine_of_the_test.py").rename(mine / "inside" / "mine_of_the_test.py")
+        text = (mine / "mine.toml").read_text().replace("mine_of_the_test:", "inside.mine_of_the_test:")
+        (mine / "mine.toml").write_text(text)
+    assert main(["run", "mine.toml", "--out", "run", "--workers", "1"]) == 0
+    assert (mine / "run" / "code" / f"{package}mine_of_the_test.py").read_text() == MINE
+    elsewhere = tmp_path_factory.mktemp("elsewhere")
+    (mine / "run").rename(elsewhere / "run")
+    monkeypatch.setattr(sys, "path", [folder for folder in sys.path if folder != str(mine)])
+    monkeypatch.chdir(elsewhere)
+    for module in ("mine_of_the_test", "inside", "inside.mine_of_the_test"):
+        sys.modules.pop(module, None)
+    capsys.readouterr()
+    assert main(["evaluate", "run"]) == 0
+    assert main(["export", "run", "--capacity", "0.5", "--out", "a.safetensors"]) == 0
+    assert main(["run", "run", "--out", "again", "--workers", "1"]) == 0
+    assert "warning" not in capsys.readouterr().err
+    first, again = (json.loads((elsewhere / name / "final.json").read_text()) for name in ("run", "again"))
+    assert first["params_sha256"] == again["params_sha256"]
+
+
 def test_layers_that_take_their_size_from_the_first_batch_get_it(mine, capsys):
     (mine / "mine.toml").write_text(EXPERIMENT.replace(", options = { hidden = 5 }", ""))
     lazy = ["run", "mine.toml", "model.name=mine_of_the_test:lazy", "--workers", "1", "--out"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import importlib
 import inspect
+import sys
 import traceback
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -40,16 +41,29 @@ def find(what: str, name: Any, known: Mapping[str, T]) -> T | Callable[..., Any]
     return known[name]
 
 
-def source_sha256(name: str) -> str | None:
+def source_sha256(what: str, name: str) -> str | None:
     """SHA-256 of the file that a user's own function is written in; None where it has none.
 
     What that file imports is not in it: this tells that a model changed, not that it did not.
     """
     try:
-        file = inspect.getsourcefile(inspect.unwrap(_imported("a name", name)))
+        file = inspect.getsourcefile(inspect.unwrap(_imported(what, name)))
     except TypeError:  # written in C, say
         return None
     return None if file is None else hashlib.sha256(Path(file).read_bytes()).hexdigest()
+
+
+def module_file(name: str) -> tuple[Path, Path] | None:
+    """The file of the module in ``module:function``, and its place in a folder that Python looks in.
+
+    Of a module that has been imported; None for one that is no file of Python text.
+    """
+    module = name.partition(":")[0]
+    file = getattr(sys.modules[module], "__file__", None)
+    if file is None or not file.endswith(".py"):
+        return None
+    place = Path(*module.split("."))
+    return Path(file), place / "__init__.py" if Path(file).name == "__init__.py" else place.with_suffix(".py")
 
 
 def called(what: str, name: str, function: Callable[..., T], *arguments: Any, **options: Any) -> T:

@@ -107,6 +107,13 @@ def _look_in(folder: Path) -> None:
         sys.path.append(name)
 
 
+def _look_beside(experiment: Path) -> None:
+    """Look for a user's own code beside an experiment's file, or among the copies that a run directory keeps."""
+    from fedfibos.runs.record import CODE
+
+    _look_in(experiment / CODE if experiment.is_dir() else experiment.parent)
+
+
 def _console() -> Console:
     """Standard output; into a file or a pipe, which have no width, tables may be wider than 80 columns."""
     narrow = sys.stdout.isatty() or "COLUMNS" in os.environ
@@ -157,7 +164,7 @@ def run(
     """Run an experiment, or go on with an interrupted one."""
     from fedfibos.config.experiment import load_experiment
 
-    _look_in(experiment.parent)
+    _look_beside(experiment)
     if out is None and resume and experiment.is_dir():
         out = experiment
     if out is None and not dry_run:
@@ -235,7 +242,7 @@ def sweep(
     from fedfibos.cli.sweep import sweep as run_sweep
     from fedfibos.simulate import Interrupted
 
-    _look_in(study.parent)
+    _look_beside(study)
     rest = ["--workers", str(workers)] if workers is not None else []
     rest += ["--data-dir", str(data_dir)] if data_dir is not None else []
     rest += ["--device", device.value] if device is not Device.cpu else []
@@ -270,7 +277,10 @@ def audit(
     """Show what evaluation on the statistics of test batches would make of a run (models with BatchNorm)."""
     from fedfibos.cli.audit import audit_run
 
-    _on_checkpoint(lambda: audit_run(run_directory, batch_size, data_dir, device.value, _console()), device)
+    def work() -> None:
+        audit_run(run_directory, batch_size, data_dir, device.value, _console())
+
+    _on_checkpoint(run_directory, work, device)
 
 
 @app.command()
@@ -282,7 +292,10 @@ def evaluate(
     """Measure the accuracies of a run's last checkpoint anew."""
     from fedfibos.cli.evaluate import evaluate_run
 
-    _on_checkpoint(lambda: evaluate_run(run_directory, data_dir, device.value, _console()), device)
+    def work() -> None:
+        evaluate_run(run_directory, data_dir, device.value, _console())
+
+    _on_checkpoint(run_directory, work, device)
 
 
 @app.command()
@@ -308,7 +321,7 @@ def export(
         else:
             export_run(run_directory, capacity, client, out, batch_size, data_dir, _console())
 
-    _on_checkpoint(work, Device.cpu)
+    _on_checkpoint(run_directory, work, Device.cpu)
 
 
 @app.command()
@@ -325,13 +338,14 @@ def diagnose(
     def work() -> None:
         diagnose_run(run_directory, clients, capacity or (), data_dir, device.value, _console())
 
-    _on_checkpoint(work, device)
+    _on_checkpoint(run_directory, work, device)
 
 
-def _on_checkpoint(work: Callable[[], None], device: Device) -> None:
-    """Look at a checkpoint, with one thread: the numbers do not depend on how many the machine has."""
+def _on_checkpoint(run_directory: Path, work: Callable[[], None], device: Device) -> None:
+    """Look at a run's checkpoint: the numbers do not depend on how many threads the machine has."""
     from fedfibos.reproducible import reproducible
 
+    _look_beside(run_directory)
     _check_device(device)
     with reproducible():
         work()
@@ -355,7 +369,7 @@ def methods(
     if experiment is None:
         costs = costs_of(model)
     else:
-        _look_in(experiment.parent)
+        _look_beside(experiment)
         chosen = load_experiment(experiment, overrides or ())
         costs = costs_in(build_world(chosen, device="cpu", data_dir=data_dir, warn=lambda text: None), chosen)
     show_methods(costs, console)

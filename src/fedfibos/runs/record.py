@@ -31,7 +31,7 @@ from fedfibos.config.experiment import Experiment, load_experiment, to_toml
 from fedfibos.dotted import flat
 from fedfibos.environment import describe
 from fedfibos.files import write_whole
-from fedfibos.own import is_own, source_sha256
+from fedfibos.own import is_own, module_file, source_sha256
 from fedfibos.validation import shown
 
 CONFIG = "config.toml"
@@ -39,6 +39,9 @@ ENVIRONMENT = "environment.json"
 ROUNDS = "rounds.jsonl"
 FINAL = "final.json"
 EVALUATION = "evaluation.json"
+CODE = "code"
+"""Folder of the copies of a user's own modules."""
+
 LOCK = ".lock"
 ROUNDS_KEY = "federation.rounds"
 
@@ -116,8 +119,17 @@ class RunDirectory:
                 write_whole(out / CONFIG, config)
             if changed or not (out / FINAL).exists():  # nothing is made of a finished run
                 directory._note_environment(device, own_code(experiment), warn)
+                directory._keep_code(experiment)
             directory._drop_unfinished_line()
         return directory
+
+    def _keep_code(self, experiment: Experiment | str) -> None:
+        """Copies of the modules that the experiment names: a run is looked at from elsewhere too, and later."""
+        for name in [] if isinstance(experiment, str) else _own_names(experiment).values():
+            if (found := module_file(name)) is not None:
+                file, place = found
+                (self.path / CODE / place).parent.mkdir(parents=True, exist_ok=True)
+                write_whole(self.path / CODE / place, file.read_bytes())
 
     def append_round(self, record: Mapping[str, Any]) -> None:
         """Add a round's line, and have it on the disk when this returns.
@@ -283,9 +295,14 @@ def own_code(experiment: Experiment | str) -> dict[str, Any]:
     """What of a run is the user's own code: name -> SHA-256 of its file; nothing where there is none."""
     if isinstance(experiment, str):
         return {}
-    names = (experiment.data.name, experiment.model.name, experiment.method.name)
-    sources = {name: source_sha256(name) for name in names if is_own(name)}
+    sources = {name: source_sha256(key, name) for key, name in _own_names(experiment).items()}
     return {"own": sources} if sources else {}
+
+
+def _own_names(experiment: Experiment) -> dict[str, str]:
+    names = {"data.name": experiment.data.name, "model.name": experiment.model.name}
+    names["method.name"] = experiment.method.name
+    return {key: name for key, name in names.items() if is_own(name)}
 
 
 def _json_line(record: Mapping[str, Any]) -> bytes:
