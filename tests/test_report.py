@@ -15,7 +15,7 @@ from fedfibos.config.experiment import Experiment, to_toml
 from fedfibos.config.sections import Data, Evaluation, Federation, MethodChoice, ModelChoice
 from fedfibos.data.partition import Partition
 from fedfibos.methods import METHODS
-from fedfibos.report import build_report, figures, html, write_report
+from fedfibos.report import build_report, figures, html, tables, write_report
 from fedfibos.report.groups import method_label, sort_records
 from fedfibos.report.paper import comparisons, reported
 from fedfibos.report.records import find_runs, read_record
@@ -129,9 +129,9 @@ def test_other_rounds_or_another_measurement_are_another_problem(runs):
     labels = [(problem.label, problem.scale) for problem in content(runs).problems]
     scale = "resnet8 (group norm), 100 clients, 10 a round, {} rounds"
     assert any(scale.format(4) + ", measured on validation examples" in pair for pair in labels)
-    assert ("CIFAR-10, 2 classes a client, non-uniform", scale.format(6)) in labels
-    assert ("CIFAR-10, 2 classes a client, non-uniform, submodel_clients = 3", scale.format(4)) in labels
-    assert len(labels) == 4
+    assert ("CIFAR-10, 2 classes a client, non-uniform, 6 rounds", scale.format(6)) in labels
+    assert ("CIFAR-10, 2 classes a client, non-uniform, 4 rounds, submodel_clients = 3", scale.format(4)) in labels
+    assert len({label for label, _ in labels}) == len(labels) == 4
 
 
 def test_settings_that_change_nothing_keep_runs_together(runs):
@@ -235,7 +235,7 @@ def test_bytes_until_an_accuracy(runs):
     rows = [[cell.text for cell in entries] for entries in table(build_report([runs]), "communication").rows]
     assert rows == [  # the best mean is 45 %: targets 22.5, 33.75 and 40.5 %
         ["FIARSE", "12.0 ± 0.0", "12.0 ± 0.0", "not reached", "not reached"],
-        ["FedFIbOS", "12.0 ± 0.0", "12.0 ± 0.0", "12.0 ± 0.0", "12.0 (n = 1) (1 of 2 seeds)"],
+        ["FedFIbOS", "12.0 ± 0.0", "12.0 ± 0.0", "12.0 ± 0.0", "12.0 (1 of 2 seeds)"],
     ]
 
 
@@ -295,10 +295,10 @@ def test_figures_and_tables_lie_beside_the_page_and_are_the_same_each_time(runs,
     assert first[0] == tmp_path / "a.html"
     assert all(path.parent == tmp_path / "a-files" for path in first[1:])
     names = sorted(path.name for path in first[1:])
-    slug = "cifar-10-2-classes-a-client-non-uniform-resnet8"
+    slug = "cifar-10-2-classes-a-client-non-uniform"
     for figure in ("curves-submodels", "curves-full", "communication", "cv"):
         assert {f"{figure}-{slug}.svg", f"{figure}-{slug}.png"} <= set(names)
-    assert {f"jaccard-{slug}-2.svg", f"results-{slug}.tex", f"results-{slug}.md", "runs.tex"} <= set(names)
+    assert {f"jaccard-{slug}-fedfibos.svg", f"results-{slug}.tex", f"results-{slug}.md", "runs.tex"} <= set(names)
     assert [path.read_bytes() for path in first] == [path.read_bytes() for path in second]
 
 
@@ -361,11 +361,51 @@ def test_figures_with_many_versions_keep_their_axes_and_tell_all_lines_apart(tmp
 def test_a_single_seed_has_no_bar_and_a_single_point_can_be_seen():
     canvas = figures.Canvas()
     axes = canvas.add_subplot()
-    figures._draw(axes, [(30.0, Spread(0.5, None, 1))], "one seed, one point", "#000000", "-", bar=1)
+    figures._draw(axes, [(30.0, Spread(0.5, None, 1))], "one seed, one point", "#000000", "-")
     assert [line.get_marker() for line in axes.lines] == ["o"]
-    assert axes.containers == []
-    figures._draw(axes, [(15.0, Spread(0.4, 0.1, 2)), (30.0, Spread(0.5, 0.1, 2))], "two", "#000000", "-", bar=1)
-    assert len(axes.containers) == 1
+    assert axes.containers[0].has_yerr is False
+    figures._draw(axes, [(30.0, Spread(0.5, 0.1, 2))], "two seeds, one point", "#000000", "-", place=1)
+    assert axes.containers[1].has_yerr is True
+    assert axes.containers[1].lines[0].get_marker() == "s"
+    assert axes.dataLim.y0 <= 0.4
+    assert axes.dataLim.y1 >= 0.6
+    figures._draw(axes, [(15.0, Spread(0.4, 0.1, 2)), (30.0, Spread(0.5, 0.1, 2))], "two", "#000000", "-", band=False)
+    assert len(axes.containers) == 3
+
+
+def test_one_evaluation_tells_no_bytes_until_an_accuracy(tmp_path):
+    write_run(tmp_path / "only", replace(EXPERIMENT, federation=replace(EXPERIMENT.federation, rounds=2)), (0.4,))
+    found = table(build_report([tmp_path]), "communication")
+    assert found.columns == ("method", "whole run")
+
+
+def test_what_prints_equal_is_equally_good_and_nothing_is_best_of_equals():
+    some, same = (
+        [Spread(0.4004, 0.1, 2), Spread(0.4001, 0.1, 2), Spread(0.3, 0.1, 2), None],
+        [Spread(0.25, None, 1)] * 4,
+    )
+    marked = tables.best_of([some, same])
+    assert [cell.best for cell in marked[0]] == [True, True, False, False]
+    assert not any(cell.best for cell in marked[1])
+
+
+def test_a_long_latex_table_goes_over_pages():
+    rows = tuple(row("a", str(n)) for n in range(50))
+    text = latex(Table("long", "Title", ("one", "two"), rows))
+    assert text.startswith("\\begin{longtable}{lr}\n\\caption{Title}")
+    assert text.count("\\endhead") == 1
+    assert "\\begin{table}" not in text
+    assert text.rstrip().endswith("\\end{longtable}")
+
+
+def test_an_earlier_report_leaves_nothing_behind(runs, tmp_path):
+    folder = tmp_path / "page-files"
+    folder.mkdir()
+    (folder / "results-of-another-problem.tex").write_text("old")
+    (folder / "notes.txt").write_text("mine")
+    write_report(build_report([runs]), tmp_path / "page.html")
+    assert not (folder / "results-of-another-problem.tex").exists()
+    assert (folder / "notes.txt").read_text() == "mine"
 
 
 def test_a_setting_that_a_method_chose_itself_is_not_in_its_label():

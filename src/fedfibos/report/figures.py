@@ -1,4 +1,7 @@
-"""The figures of a report, each drawn once as SVG and PNG: curves over rounds, mean and ± sd over seeds."""
+"""The figures of a report, each drawn once as SVG and PNG: curves over rounds, mean and ± sd over seeds.
+
+Of runs with a single evaluation there is a point a line, side by side with its bar.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +16,9 @@ import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
 from matplotlib.ticker import MaxNLocator
+from matplotlib.transforms import ScaledTranslation
 
-from fedfibos.report.groups import Group, Problem
+from fedfibos.report.groups import Group, Problem, file_names
 from fedfibos.report.paper import reported
 from fedfibos.report.records import Point
 from fedfibos.spread import Spread, spread
@@ -29,6 +33,7 @@ COLOURS = {
 }
 """Of the methods, the same in every figure (Okabe and Ito's palette, told apart by colour-blind readers)."""
 
+COLOURS_IN_ALL = 20
 CAPACITY_COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#555555")
 Dash = str | tuple[float, tuple[float, ...]]
 DASHES: tuple[Dash, ...] = (
@@ -43,11 +48,23 @@ DASHES: tuple[Dash, ...] = (
 )
 """Of several versions of one method."""
 
+MARKERS = "osD^vPX*"
+"""Of single points: a shape a line."""
+
+MOST_MARKED = 12
+"""Evaluations up to which each is marked on its line."""
+
 MOST_BANDS = 8
 """Lines of a figure up to which the bands of their spread can be told apart."""
 
+MOST_DASHES = 4
+"""Versions of one method up to which a colour a method and dashes tell lines apart; with more, a colour a line."""
+
 WIDTH, AXES_HEIGHT, LINE_HEIGHT = 5.2, 3.5, 0.18
 """Of a figure, of its part above the legend, of a line of the legend; inches."""
+
+POINT_STEP = 0.12
+"""Between single points of one round, inches."""
 
 STYLE: dict[Any, Any] = {
     "font.family": "sans-serif",
@@ -102,35 +119,42 @@ def communication_curves(problem: Problem, slug: str) -> Figure:
 def jaccard_curves(problem: Problem, slug: str) -> list[Figure]:
     """Jaccard similarity with the magnitude selection by capacity, a figure for each method that departs from it."""
     figures = []
-    for number, group in enumerate(problem.groups, start=1):
+    for name, group in zip(file_names(problem), problem.groups, strict=True):
         points = [point for record in group.records for point in record.points]
         capacities = [c for c in points[0].evaluation["jaccard"] if float(c) < 1.0]
         if not any(point.evaluation["jaccard"].get(c, 1.0) < 1.0 for point in points for c in capacities):
             continue
         title = f"Jaccard similarity of {group.label} with the magnitude selection: {problem.label}"
-        with _drawing(title, "rounds", "Jaccard") as (canvas, axes):
-            for colour, capacity in zip(_colours(len(capacities)), capacities, strict=True):
-                _draw(axes, _by_round(group, _jaccard(capacity)), f"γ = {float(capacity):g}", colour, "-")
+        with _drawing(title, "rounds", "Jaccard similarity") as (canvas, axes):
+            for place, (colour, capacity) in enumerate(zip(_colours(len(capacities)), capacities, strict=True)):
+                line = _by_round(group, _jaccard(capacity))
+                _draw(axes, line, f"γ = {float(capacity):g}", colour, "-", place=place)
                 paper = reported()["figures"]["jaccard"].get(capacity)
                 if paper is not None and _in_the_paper(problem):
                     axes.axhline(paper, color=colour, linestyle=":", linewidth=1, label=f"paper, γ = {capacity}")
             axes.set_ylim(0, 1)
             canvas.legend(loc="outside lower center", ncols=3, frameon=False)
-            figures.append(_drawn(canvas, f"jaccard-{slug}-{number}", title))
+            figures.append(_drawn(canvas, f"jaccard-{slug}-{name}", title))
     return figures
 
 
 def dispersion_curves(problem: Problem, slug: str) -> Figure | None:
     """CV_F of the maintained scores beside the CV of magnitudes; None where no method keeps scores."""
-    scored = [g for g in problem.groups if any(p.evaluation["cv_f"] is not None for r in g.records for p in r.points)]
+    scored = [
+        g
+        for g in problem.groups
+        if any(p.evaluation["cv_f"] is not None for r in g.records for p in r.points)
+        and g.experiment.method.settings.get("criterion") not in ("magnitude", "random")  # old records have a number
+    ]
     if not scored:
         return None
     title = f"CV of Fisher scores and of magnitudes: {problem.label}"
     with _drawing(title, "rounds", "std / mean") as (canvas, axes):
-        for colour, group in zip(_colours(len(scored)), scored, strict=True):
-            _draw(axes, _by_round(group, lambda point: point.evaluation["cv_f"]), f"CV_F, {group.label}", colour, "-")
+        for place, (colour, group) in enumerate(zip(_colours(len(scored)), scored, strict=True)):
+            line = _by_round(group, lambda point: point.evaluation["cv_f"])
+            _draw(axes, line, f"CV_F, {group.label}", colour, "-", place=2 * place)
             line = _by_round(group, lambda point: point.evaluation["cv_magnitude"])
-            _draw(axes, line, f"CV of |x|, {group.label}", colour, "--")
+            _draw(axes, line, f"CV of |x|, {group.label}", colour, "--", place=2 * place + 1)
         if _in_the_paper(problem):
             paper = reported()["figures"]["cv_f"]
             axes.axhline(paper, color="#333333", linestyle=":", linewidth=1, label="CV_F, paper")
@@ -151,7 +175,10 @@ def _curves(
         many = len(problem.groups) > MOST_BANDS
         for place, (group, (colour, dash)) in enumerate(zip(problem.groups, _looks(problem.groups), strict=True)):
             label = f"{group.label} (n = {len(group.records)})"
-            _draw(axes, line_of(group, read), label, colour, dash, 100, bar=place + 1 if many else 0)
+            _draw(axes, line_of(group, read), label, colour, dash, scale=100, place=place, band=not many)
+        if many and x == "rounds":  # there are none where the bars stand
+            last = problem.experiment.federation.rounds
+            axes.set_xticks([tick for tick in axes.get_xticks() if 0 <= tick <= last])
         axes.set_ylim(bottom=max(0.0, 10 * math.floor(axes.dataLim.y0 / 10) - 10))
         canvas.legend(loc="outside lower center", ncols=1 if _long(problem) else 2, frameon=False)
         return _drawn(canvas, slug, title)
@@ -165,7 +192,7 @@ def _in_the_paper(problem: Problem) -> bool:
 def _colours(count: int) -> Sequence[str]:
     """As many colours as there are lines to tell apart."""
     many = [matplotlib.colors.to_hex(c) for c in matplotlib.colormaps["tab20"].colors]  # type: ignore[attr-defined]
-    palette = CAPACITY_COLOURS if count <= len(CAPACITY_COLOURS) else many
+    palette = CAPACITY_COLOURS if count <= len(CAPACITY_COLOURS) else many[:COLOURS_IN_ALL]
     return [palette[i % len(palette)] for i in range(count)]
 
 
@@ -174,14 +201,18 @@ def _long(problem: Problem) -> bool:
 
 
 def _looks(groups: Sequence[Group]) -> list[tuple[str, Dash]]:
-    """Colour and dash of every line: solid for a method's first version, then dashed, dotted, ...; then darker."""
+    """Colour and dash of every line: solid for a method's first version, then dashed, dotted, ...
+
+    With many versions of one method a colour for each line, which goes round.
+    """
     seen: dict[str, int] = {}
+    names = [group.experiment.method.name for group in groups]
+    if max(map(names.count, names)) > MOST_DASHES:
+        colours = _colours(len(groups))
+        return [(colour, DASHES[i // COLOURS_IN_ALL % len(DASHES)]) for i, colour in enumerate(colours)]
     looks: list[tuple[str, Dash]] = []
-    for group in groups:
-        name = group.experiment.method.name
-        darker, dash = divmod(seen.get(name, 0), len(DASHES))
-        red, green, blue = (0.5**darker * part for part in matplotlib.colors.to_rgb(COLOURS.get(name, "#333333")))
-        looks.append((matplotlib.colors.to_hex((red, green, blue)), DASHES[dash]))
+    for name in names:
+        looks.append((COLOURS.get(name, "#333333"), DASHES[seen.get(name, 0)]))
         seen[name] = seen.get(name, 0) + 1
     return looks
 
@@ -218,17 +249,44 @@ def _by_bytes(group: Group, read: Callable[[Point], float | None]) -> Line:
     return [(sum(sent[int(x)]) / len(sent[int(x)]) / 1e6, s) for x, s in _by_round(group, read)]
 
 
-def _draw(axes: Axes, line: Line, label: str, colour: str, dash: Dash, scale: float = 1.0, bar: int = 0) -> None:
-    """Mean with a band of ± sd; with ``bar``, the last sd as the bar at that place behind the line's end."""
-    x = [place for place, _ in line]
+def _draw(
+    axes: Axes,
+    line: Line,
+    label: str,
+    colour: str,
+    dash: Dash,
+    *,
+    scale: float = 1.0,
+    place: int = 0,
+    band: bool = True,
+) -> None:
+    """Mean with a band of ± sd; without a band, the last sd as the bar at that place behind the line's end.
+
+    A single point is drawn at its place beside the others, with its bar.
+    """
+    x = [at for at, _ in line]
     mean = [scale * value.mean for _, value in line]
     sd = [scale * (value.sd or 0.0) for _, value in line]
-    marker = "o" if len(line) == 1 else ""  # a line of one point cannot be seen
-    axes.plot(x, mean, color=colour, linestyle=dash, linewidth=1.6, marker=marker, label="\n".join(_wrapped(label)))
-    if bar:
-        behind = x[-1] + 0.015 * bar * ((x[-1] - x[0]) or x[-1])
+    bars: dict[str, Any] = {"color": colour, "linewidth": 1.2, "capsize": 1.5}
+    named: dict[str, Any] = {"label": "\n".join(_wrapped(label))}
+    if len(line) == 1:
+        marker = MARKERS[place % len(MARKERS)]
+        beside = 0
+        if axes.get_xlabel() == "rounds":  # all at one round: in the middle, right of it, left of it, ...
+            beside = (place + 1) // 2 * (1 if place % 2 else -1)
+            axes.set_xticks(x)
+        moved = ScaledTranslation(POINT_STEP * beside, 0, axes.figure.dpi_scale_trans)  # the axis keeps its numbers
+        known = sd if line[0][1].sd is not None else None
+        axes.errorbar(x, mean, yerr=known, fmt=marker, markersize=5, transform=axes.transData + moved, **bars, **named)
+        axes.update_datalim([(x[0], mean[0] - sd[0]), (x[0], mean[0] + sd[0])])
+        axes.autoscale_view()
+        return
+    seen = "." if len(line) <= MOST_MARKED else ""
+    axes.plot(x, mean, color=colour, linestyle=dash, linewidth=1.6, marker=seen, markersize=5, **named)
+    if not band:
+        behind = x[-1] + 0.015 * (place + 1) * (x[-1] - x[0])
         if line[-1][1].sd is not None:
-            axes.errorbar([behind], mean[-1:], yerr=sd[-1:], color=colour, linewidth=1.2, capsize=1.5)
+            axes.errorbar([behind], mean[-1:], yerr=sd[-1:], **bars)
         return
     low, high = ([m + sign * s for m, s in zip(mean, sd, strict=True)] for sign in (-1, 1))
     axes.fill_between(x, low, high, color=colour, alpha=0.15, linewidth=0)

@@ -5,6 +5,7 @@ Only runs that differ in nothing but the seed are averaged; methods are compared
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -120,7 +121,8 @@ def sort_records(records: Sequence[Record]) -> Sorted:
         groups = problems.setdefault(to_toml(_problem(chosen)) + code, {})
         groups.setdefault(to_toml(_group(chosen)) + _own_code(record, chosen.method.name), []).append(record)
     keys = list(problems)
-    labels = _told_apart([problem_label(_first(problems[k]).experiment) for k in keys], keys, also=_scales(problems))
+    labels = [problem_label(_first(problems[k]).experiment) for k in keys]
+    labels = _told_apart(_with_scales(labels, _scales(problems)), keys)
     built = []
     for key, label in zip(keys, labels, strict=True):
         members = {k: sorted(rs, key=lambda r: r.experiment.seed) for k, rs in problems[key].items()}
@@ -163,6 +165,28 @@ def _any_fleet(experiment: Experiment) -> str:
     return to_toml(replace(_problem(experiment), federation=federation))
 
 
+def file_names(problem: Problem) -> list[str]:
+    """A name for files of every group, of its label: ``fiarse``, ``fedfibos-algorithm1``; numbered where equal."""
+    names: list[str] = []
+    for group in problem.groups:
+        stem = file_name(group.label)
+        names.append(free_name(stem, names))
+    return names
+
+
+def file_name(text: str, longest: int = 64) -> str:
+    """Lower-case letters and digits with hyphens between them, cut where it is long."""
+    return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")[:longest].rstrip("-")
+
+
+def free_name(stem: str, taken: Sequence[str]) -> str:
+    """The name, with a number where it is taken."""
+    number = 1
+    while (name := stem if number == 1 else f"{stem}-{number}") in taken:
+        number += 1
+    return name
+
+
 def problem_label(experiment: Experiment) -> str:
     """``CIFAR-10, 2 classes a client, non-uniform``."""
     name = experiment.data.name
@@ -197,7 +221,8 @@ def scale_label(experiment: Experiment) -> str:
     norm = "" if model.norm in (None, "none") else f" ({model.norm} norm)"
     name = model.name if "checkpoint" not in model.options else PurePath(model.options["checkpoint"]).name
     measured = ", measured on validation examples" if experiment.evaluation.validation else ""
-    held = f", {' and '.join(model.held)} held whole" if model.held else ""
+    parts = model.held[0] if len(model.held) == 1 else f"{len(model.held)} parts"
+    held = f", {parts} held whole" if model.held else ""
     return (
         f"{name}{norm}{held}, {federation.clients} clients, {federation.cohort} a round, "
         f"{federation.rounds} rounds{measured}"
@@ -264,17 +289,26 @@ def _first(groups: Mapping[str, Sequence[Record]]) -> Record:
     return next(iter(groups.values()))[0]
 
 
+def _with_scales(labels: Sequence[str], scales: Sequence[str]) -> list[str]:
+    """Labels, with what of their scale is their own where several have one label."""
+    told = []
+    for label, scale in zip(labels, scales, strict=True):
+        others = [s.split(", ") for other, s in zip(labels, scales, strict=True) if other == label]
+        own = [piece for piece in scale.split(", ") if any(piece not in other for other in others)]
+        told.append(", ".join([label, *own]))
+    return told
+
+
 def _scales(problems: Mapping[str, Mapping[str, Sequence[Record]]]) -> list[str]:
     return [scale_label(_first(groups).experiment) for groups in problems.values()]
 
 
-def _told_apart(labels: Sequence[str], configs: Sequence[str], also: Sequence[str] | None = None) -> list[str]:
-    """Labels with the settings that tell equal ones apart; those that ``also`` tells apart may stay equal."""
+def _told_apart(labels: Sequence[str], configs: Sequence[str]) -> list[str]:
+    """Labels with the settings that tell equal ones apart."""
     settings = [flat(tomllib.loads(config)) for config in configs]
-    also = also or [""] * len(labels)
     told = []
     for i, label in enumerate(labels):
-        twins = [j for j in range(len(labels)) if (labels[j], also[j]) == (label, also[i])]
+        twins = [j for j in range(len(labels)) if labels[j] == label]
         keys = [k for k in settings[i] if any(settings[j].get(k) != settings[i][k] for j in twins)]
         keys += [k for k in dict.fromkeys(k for j in twins for k in settings[j]) if k not in settings[i]]
         pieces = [f"{k.rpartition('.')[2]} = {shown(settings[i][k]) if k in settings[i] else 'unset'}" for k in keys]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import version
@@ -14,7 +13,7 @@ import jinja2
 from fedfibos.files import write_whole
 from fedfibos.report import figures, paper, tables
 from fedfibos.report.figures import Figure
-from fedfibos.report.groups import Problem, Sorted, sort_records
+from fedfibos.report.groups import Problem, Sorted, file_name, free_name, sort_records
 from fedfibos.report.records import find_runs, read_record
 from fedfibos.report.table import Table, latex, markdown
 
@@ -87,7 +86,7 @@ def write_report(report: Report, out: Path) -> list[Path]:
 
     Args:
         report: What to show.
-        out: The page, ``report.html``; the folder is ``report-files``.
+        out: The page, ``report.html``; the folder is ``report-files``, and of earlier reports nothing stays in it.
 
     Returns:
         What was written, the page first.
@@ -102,6 +101,9 @@ def write_report(report: Report, out: Path) -> list[Path]:
         written |= {folder / f"{table.slug}.md": markdown(table).encode()}
     for path, data in written.items():
         write_whole(path, data)
+    for path in folder.iterdir():
+        if path.suffix in (".svg", ".png", ".tex", ".md") and path not in written:
+            path.unlink()
     return list(written)
 
 
@@ -145,11 +147,7 @@ def _section(problem: Problem, slug: str) -> Section:
 
 def _slug(problem: Problem, taken: Sequence[str]) -> str:
     """A name for files: ``cifar-10-2-classes-a-client-non-uniform``, with a number where it is taken."""
-    stem = re.sub(r"[^a-z0-9]+", "-", f"{problem.label} {problem.experiment.model.name}".lower()).strip("-")
-    number = 1
-    while (slug := stem if number == 1 else f"{stem}-{number}") in taken:
-        number += 1
-    return slug
+    return free_name(file_name(problem.label), taken)
 
 
 def _facts(content: Sorted) -> tuple[tuple[str, str], ...]:

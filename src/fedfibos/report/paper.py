@@ -70,7 +70,7 @@ def _comparison(content: Sorted, table: Mapping[str, Any]) -> tuple[Table, bool]
         ),
         tuple(rows),
         "Accuracy in %. The paper defines neither of its accuracies and gives no spread; ours are the last evaluation, "
-        "mean ± sd over seeds, as this page defines them. Where model or rounds are not the paper's (ResNet-18 or "
+        "mean ± sd over seeds, as the report defines them. Where model or rounds are not the paper's (ResNet-18 or "
         "RoBERTa-base; 800 or 300 rounds) ours is no reproduction: only the order of methods can be compared.",
         words=2,
         trailing_words=1,

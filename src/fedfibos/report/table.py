@@ -65,7 +65,7 @@ def row(*entries: str | Cell) -> tuple[Cell, ...]:
 
 
 def latex(table: Table) -> str:
-    """The table for a paper (needs ``booktabs``); what is best is bold."""
+    """The table for a paper (needs ``booktabs``, and ``longtable`` for a long one); what is best is bold."""
     spec = "".join("r" if column in table.numbers else "l" for column in range(len(table.columns)))
     lines = [" & ".join(map(escaped, table.columns)) + r" \\", r"\midrule"]
     block = None
@@ -78,6 +78,22 @@ def latex(table: Table) -> str:
         block = entries[0].text
         lines.append(" & ".join(texts) + r" \\")
     caption = escaped(f"{table.title}. {table.note}" if table.note else table.title)
+    if len(table.rows) > MOST_ON_A_PAGE:
+        head, *body = lines
+        return "\n".join(
+            [
+                rf"\begin{{longtable}}{{{spec}}}",
+                rf"\caption{{{caption}}}\label{{tab:{table.slug}}}\\",
+                r"\toprule",
+                head,
+                body[0],
+                r"\endhead",
+                *body[1:],
+                r"\bottomrule",
+                r"\end{longtable}",
+                "",
+            ]
+        )
     return "\n".join(
         [
             r"\begin{table}",
@@ -93,6 +109,10 @@ def latex(table: Table) -> str:
             "",
         ]
     )
+
+
+MOST_ON_A_PAGE = 40
+"""Rows; more go over several pages."""
 
 
 def markdown(table: Table) -> str:

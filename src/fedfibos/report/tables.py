@@ -9,7 +9,7 @@ from typing import Any
 from fedfibos.config.experiment import to_toml
 from fedfibos.dotted import flat
 from fedfibos.readable import duration
-from fedfibos.report.groups import Group, Problem, Sorted
+from fedfibos.report.groups import Group, Problem, Sorted, file_names
 from fedfibos.report.records import Record
 from fedfibos.report.table import Cell, Table, row
 from fedfibos.spread import Spread, spread
@@ -37,11 +37,13 @@ def percent(value: Spread | None) -> str:
 
 
 def best_of(columns: Sequence[Sequence[Spread | None]]) -> list[list[Cell]]:
-    """Cells of columns of accuracies, the best mean of each marked."""
+    """Cells of columns of accuracies, the best means of each marked as printed; none where all are equal."""
     marked = []
     for column in columns:
-        top = max((value.mean for value in column if value is not None), default=None)
-        marked.append([Cell(percent(v), best=v is not None and len(column) > 1 and v.mean == top) for v in column])
+        printed = [None if value is None else f"{100 * value.mean:.1f}" for value in column]
+        known = [text for text in printed if text is not None]
+        top = max(known, key=float) if len(set(known)) > 1 else None
+        marked.append([Cell(percent(v), best=p is not None and p == top) for v, p in zip(column, printed, strict=True)])
     return marked
 
 
@@ -101,7 +103,7 @@ def by_capacity(problem: Problem, slug: str) -> Table:
 def kept_shares(problem: Problem, slug: str) -> list[Table]:
     """Share of every tensor that a client of each capacity holds, at the last evaluation; a table a method."""
     tables = []
-    for number, group in enumerate(problem.groups, start=1):
+    for name, group in zip(file_names(problem), problem.groups, strict=True):
         last = [record.points[-1].evaluation["kept_shares"] for record in group.records]
         capacities = [c for c in last[0] if float(c) < 1.0]
         if not capacities:
@@ -112,7 +114,7 @@ def kept_shares(problem: Problem, slug: str) -> list[Table]:
             rows.append(row(layer, *(_share(share) for share in shares)))
         tables.append(
             Table(
-                f"kept-{slug}-{number}",
+                f"kept-{slug}-{name}",
                 f"Kept share of every layer: {group.label}; {problem.label}",
                 ("layer", *(f"γ = {float(c):g}" for c in capacities)),
                 tuple(rows),
@@ -133,6 +135,9 @@ def communication(problem: Problem, slug: str) -> Table:
     """Bytes in all and until an accuracy is reached."""
     top = max((s.mean for g in problem.groups if (s := _best(g)) is not None), default=0.0)
     targets = [share * top for share in TARGETS]
+    rounds = sorted({point.round for group in problem.groups for record in group.records for point in record.points})
+    if len(rounds) == 1:  # nothing is known but the end
+        targets = []
     rows = []
     for group in problem.groups:
         total = spread(record.points[-1].bytes / 1e6 for record in group.records)
@@ -141,10 +146,16 @@ def communication(problem: Problem, slug: str) -> Table:
     return Table(
         f"communication-{slug}",
         f"Communication in MB, both ways, whole cohort: {problem.label}",
-        ("method", "whole run", *(f"to {100 * target:.1f} %" for target in targets)),
+        ("method", "whole run", *(f"to {100 * target:.1f} % accuracy" for target in targets)),
         tuple(rows),
-        "Until the global accuracy of submodels first reaches 50, 75 and 90 % of the best mean that any method "
-        f"here has ({100 * top:.1f} %). Counted before any compression; masks include their bitmap. {problem.scale}.",
+        (
+            "Until the global accuracy of submodels first reaches 50, 75 and 90 % of the best mean that any method "
+            f"here has ({100 * top:.1f} %), as far as evaluations tell: {len(rounds)} a run, the first after round "
+            f"{rounds[0]}. "
+            if targets
+            else ""
+        )
+        + f"Counted before any compression; masks include their bitmap. {problem.scale}.",
     )
 
 
@@ -158,8 +169,10 @@ def _reached(group: Group, target: float) -> str:
     value = spread(None if s is None else s / 1e6 for s in sent)
     if value is None:
         return "not reached"
-    missed = sent.count(None)
-    return value.text(digits=1) + (f" ({len(sent) - missed} of {len(sent)} seeds)" if missed else "")
+    if missed := sent.count(None):
+        told = value.text(digits=1).removesuffix(" (n = 1)")
+        return f"{told} ({len(sent) - missed} of {len(sent)} seeds)"
+    return value.text(digits=1)
 
 
 def bytes_to_accuracy(record: Record, target: float) -> int | None:
@@ -233,9 +246,8 @@ def settings(problem: Problem, slug: str) -> Table:
     rows = []
     for key in keys:
         values = [shown(config[key]) if key in config else NONE for config in configs]
-        entries = [values[0], *[""] * (len(values) - 1)] if len(set(values)) == 1 and len(values) > 1 else values
-        rows.append(row(key, *entries))
+        same = len(set(values)) == 1
+        rows.append(row(key, values[0] if same else "", *([""] * len(values) if same else values)))
     title = f"Resolved settings: {problem.label}"
-    headings = ("setting", *(group.label for group in problem.groups))
-    note = "A value that stands in the first column alone holds for all."
-    return Table(f"settings-{slug}", title, headings, tuple(rows), note, words=len(headings))
+    headings = ("setting", "all", *(group.label for group in problem.groups))
+    return Table(f"settings-{slug}", title, headings, tuple(rows), words=len(headings))
