@@ -64,8 +64,8 @@ def over_all_cells(study: Study) -> str:
         found = [pooled(study, name, "fiarse", keys) for keys in (FULL, SUBMODELS, SMALLEST, LOCAL)]
         full, sub, tiny, local = map(verdict, found)
         said.append(
-            f"({found[0].n} pairs of runs) {full} in the full model, {sub} over the submodels, {tiny} with the smallest, "
-            f"{local} in local accuracy"
+            f"({found[0].n} pairs of runs) {full} in the full model, {sub} over the submodels, {tiny} with the "
+            f"smallest, {local} in local accuracy"
         )
     return f"**Over all splits and mixes**: {said[0]}. The library's default, without the prior: {said[1]}."
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import copy
 import io
 import json
+import logging
 import os
 import warnings
 from collections.abc import Callable, Mapping
@@ -183,6 +184,9 @@ def _onnx(module: nn.Module, examples: Inputs, path: Path, about: dict[str, str]
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the exporter's own deprecations
+        logging.getLogger("torch.onnx._internal.exporter._registration").setLevel(
+            logging.ERROR
+        )  # it misses torchvision
         program = torch.onnx.export(
             _traced(module, examples, any_batch), dynamo=True, verbose=False, output_names=["logits"]
         )

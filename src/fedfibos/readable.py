@@ -15,3 +15,8 @@ def duration(seconds: float) -> str:
         return f"{whole}s"
     minutes, rest = divmod(whole, 60)
     return f"{minutes}m{rest:02d}s" if minutes < 60 else f"{minutes // 60}h{minutes % 60:02d}m"
+
+
+def counted(number: int, word: str) -> str:
+    """``1 run``, ``2 runs``."""
+    return f"{number:,} {word}{'' if number == 1 else 's'}"

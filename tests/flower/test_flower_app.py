@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
 import io
 import logging
@@ -9,6 +10,7 @@ import re
 import socket
 import sys
 import tomllib
+from pathlib import Path
 
 import pytest
 import torch
@@ -24,6 +26,7 @@ from fedfibos.flower.launch import LaunchError, Processes, free_port
 from fedfibos.flower.measure import Limits, affordable
 from fedfibos.flower.meter import Meter
 from fedfibos.flower.new import FILES, TEMPLATE
+from fedfibos.flower.task import Federation
 from fedfibos.simulate import CheckpointStore
 from fedfibos.types import Client
 from fedfibos.wire.payload import WireError
@@ -89,6 +92,19 @@ def test_settings_are_resolved_into_the_run_directory(tmp_path):
         run_template(tmp_path / "run", NODES, **{"federation.rounds": 1, "method.name": "fiarse", "seed": 1})
 
 
+def test_the_deployment_page_and_the_template_have_every_federation_key():
+    """With the defaults that the code has."""
+    page = (Path(__file__).parents[2] / "docs" / "deploy.md").read_text()
+    told = dict(re.findall(r"^\| `federation\.(\w+)` \| `?([^|`]+)`? \|", page, re.MULTILINE))
+    defaults = {field.name: field.default for field in dataclasses.fields(Federation)}
+    assert told.keys() == defaults.keys()
+    for name, default in defaults.items():
+        said = f"{default:g}" if isinstance(default, float) else str(default)
+        assert told[name].strip() == ("–" if default is dataclasses.MISSING else said)
+    written = tomllib.loads((TEMPLATE / "pyproject.toml").read_text())["tool"]["flwr"]["app"]["config"]["federation"]
+    assert written.keys() == defaults.keys()
+
+
 def cost_of(task, capacity, examples):
     return cost(task.method, task.model, capacity, examples, task.local)
 
@@ -130,6 +146,10 @@ def test_capacity_by_bytes(method):
     assert affordable(task, examples, Limits(traffic=limit, seconds=60.0)) == 0.5
     with pytest.raises(WireError, match=r"keeps within bytes-per-round 100$"):
         affordable(task, examples, Limits(traffic=100))
+    if method == "fedfibos":
+        too_small = Limits(memory=1000, traffic=limit)
+        with pytest.raises(WireError, match=r"memory-limit 1000 and bytes-per-round \d+: a mask is trained in tensors"):
+            affordable(task, examples, too_small)
 
 
 def test_capacity_by_time(tmp_path):

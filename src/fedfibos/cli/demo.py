@@ -78,8 +78,8 @@ def run_demo(out: Path, workers: int | None, console: Console) -> None:
     """Run the demo into a new folder and print its table."""
     console.print(
         "20 clients hold the bundled digits, unequally (Dirichlet 0.3), and can afford 1, 1/2, 1/4, 1/8 or 1/16 of\n"
-        f"an MLP's parameters. Ten of them train in each of {BASE.federation.rounds} rounds. All methods have equal "
-        "budgets.",
+        f"an MLP's parameters. Ten of them train in each of {BASE.federation.rounds} rounds. Slices, which are "
+        "whole\nchannels, hold at most that share, masks exactly it; FedAvg is shown at both ends.",
         soft_wrap=True,
     )
     results: list[tuple[Entry, Mapping[str, Any]]] = []

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+from fedfibos.readable import counted
 from fedfibos.report import build_report, write_report
 
 
@@ -16,7 +17,7 @@ def report(runs: Sequence[Path], out: Path, console: Console) -> None:
     written = write_report(content, out)
     problems = content.content.problems
     groups = len(content.content.groups())
-    lines = [f"{groups} results on {len(problems)} problem{'' if len(problems) == 1 else 's'}: {written[0]}"]
+    lines = [f"{counted(groups, 'result')} on {counted(len(problems), 'problem')}: {written[0]}"]
     if len(written) > 1:
         lines.append(f"figures (SVG, PNG) and tables (LaTeX, Markdown): {written[1].parent}")
     if unfinished := content.content.unfinished:

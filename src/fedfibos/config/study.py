@@ -29,6 +29,7 @@ from typing import Any
 from fedfibos.config.experiment import Experiment, load_experiment
 from fedfibos.config.layers import Layer, read_toml
 from fedfibos.dotted import flat
+from fedfibos.readable import counted
 from fedfibos.validation import ExperimentError, check_name, shown
 
 KEYS = ("base", "study", "seeds", "all", "grid")
@@ -203,4 +204,5 @@ def describe_grid(study: Study) -> str:
     for position, axis in enumerate(study.axes):
         names = dict.fromkeys(run.cell[position] for run in study.runs)
         variants.append(f"{len(names)} {axis}")
-    return f"{len(study.runs)} runs: {' × '.join([*variants, f'{len(seeds)} seeds'])} ({', '.join(map(str, seeds))})"
+    runs, of_seeds = counted(len(study.runs), "run"), counted(len(seeds), "seed")
+    return f"{runs}: {' × '.join([*variants, of_seeds])} ({', '.join(map(str, seeds))})"

@@ -147,6 +147,8 @@ def random_crop_and_flip(images: Tensor, generator: torch.Generator) -> Tensor:
 
 def check_labels(labels: Tensor, num_examples: int) -> None:
     """Raise ValueError unless ``labels`` is int64 with one label an example."""
+    if not isinstance(labels, Tensor):
+        raise ValueError(f"labels must be a torch tensor, int64, one an example, got {type(labels).__name__}")
     if labels.dtype != torch.int64 or labels.shape != (num_examples,):
         raise ValueError(
             f"labels must be int64 of shape ({num_examples},), one an example, got {labels.dtype} "

@@ -65,7 +65,9 @@ def affordable(task: Task, data: Dataset, limits: Limits) -> float:
             break
         if limits.allow(found) and (limits.seconds is None or step_seconds(task, capacity, data) <= limits.seconds):
             return capacity
-    if limits.traffic is None and isinstance(_submodel(task, _client(task, CAPACITIES[-1], data, 1)), Mask):
+    masks = not why and isinstance(_submodel(task, _client(task, CAPACITIES[-1], data, 1)), Mask)
+    too_large = limits.memory is not None and found.memory > limits.memory
+    if masks and (too_large or limits.seconds is not None):
         why = (
             ": a mask is trained in tensors of full size, whatever it holds; set capacity, or bytes-per-round, or "
             "choose a method that slices"

@@ -52,9 +52,9 @@ def _comparison(content: Sorted, table: Mapping[str, Any]) -> tuple[Table, bool]
                 rows.append(row(setting, name, f"{local:.2f}", NO_RUN, f"{whole:.2f}", NO_RUN, NO_RUN, ""))
             any_run |= bool(matches)
             for problem, group in matches:
-                ours = [percent(group.over_seeds(*path, "last")) for path in ACCURACIES.values()]
+                full, submodels, own = (percent(group.over_seeds(*path, "last")) for path in ACCURACIES.values())
                 seeds = f"{len(group.records)} seed{'s' if len(group.records) > 1 else ''}; {problem.scale}"
-                rows.append(row(setting, group.label, f"{local:.2f}", ours[0], f"{whole:.2f}", *ours[1:], seeds))
+                rows.append(row(setting, group.label, f"{local:.2f}", own, f"{whole:.2f}", submodels, full, seeds))
     compared = Table(
         table["slug"],
         f"The paper's {table['name']} beside our runs: {table['caption']}",

@@ -18,9 +18,9 @@ from fedfibos.validation import shown
 NONE = "–"
 STATISTICS = {"last": "last", "last20": "mean of last 20", "best": "best"}
 ACCURACIES: Mapping[str, tuple[str, ...]] = {
-    "local": ("local_accuracy", "mean"),
-    "global, submodels": ("global_accuracy", "submodels", "mean"),
     "global, full": ("global_accuracy", "full"),
+    "global, submodels": ("global_accuracy", "submodels", "mean"),
+    "local": ("local_accuracy", "mean"),
 }
 """Column -> where in ``final.json``; the definitions are those of ``evaluate``."""
 
@@ -51,7 +51,8 @@ def results(problem: Problem, slug: str) -> Table:
     """Accuracy at the last evaluation."""
     groups = problem.groups
     smallest = min(problem.experiment.federation.capacities)
-    paths = {**ACCURACIES, f"capacity {smallest:g}": ("global_accuracy", "submodels", str(smallest))}
+    of_smallest = {f"global, γ = {smallest:g}": ("global_accuracy", "submodels", str(smallest))}
+    paths = {k: v for k, v in ACCURACIES.items() if k != "local"} | of_smallest | {"local": ACCURACIES["local"]}
     if any(group.over_seeds(*ADJUSTED, "last") for group in groups):
         paths["local, adjusted"] = ADJUSTED
     columns = best_of([[group.over_seeds(*path, "last") for group in groups] for path in paths.values()])
