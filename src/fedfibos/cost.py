@@ -1,4 +1,4 @@
-"""What a capacity costs a client: parameters, arithmetic, memory and bytes, counted on one real training step."""
+"""What a capacity costs a client: parameters, arithmetic, memory and bytes, counted on real training steps."""
 
 from __future__ import annotations
 
@@ -7,24 +7,21 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-from torch import Tensor
-from torch.autograd.graph import saved_tensors_hooks
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 from fedfibos.inputs import forward
-from fedfibos.local import seeded
+from fedfibos.memory import peak_memory
 from fedfibos.method import Method
 from fedfibos.model import Model
 from fedfibos.params import Params
 from fedfibos.submodel import Submodel, held_maskable
 from fedfibos.traffic import download_bytes, upload_bytes
 from fedfibos.training import LocalTraining
-from fedfibos.types import Client, Dataset, stream
+from fedfibos.types import Client, Dataset
 
-FLOAT_BYTES = 4
-COPIES = 3
-"""Of every parameter in training: its value, the one it started from, its gradient."""
+STEPS = 2
+"""Local steps that are made to see their memory: from the second on an optimiser's state lies beside the gradients."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +35,10 @@ class Cost:
         parameters: Parameters that the submodel holds, normalisation included.
         share: Share of the d maskable parameters that it holds: the realised capacity.
         macs: Multiply-accumulate operations of the forward pass of one example (torch's FLOP counter, halved).
-        memory: Bytes at the peak of a training step on a batch of ``batch_size``, see :func:`training_memory`.
+        memory: Bytes of the tensors alive at once, at most, in local training on batches of ``batch_size``
+            (:func:`fedfibos.memory.peak_memory`): parameters as they are and as they were at the start, gradients,
+            optimiser, activations, and what the method adds (a mask, a sum of squares). The parameters as they
+            arrived and buffers within an operation are not in it.
         bytes_down: Bytes to the client in a round.
         bytes_up: Bytes from the client in a round.
     """
@@ -71,19 +71,21 @@ def cost(
     params = model.initial_params()
     params = Params(params.layout, params.flat.to(model.device))
     state = method.init(params)
-    one_step = replace(local, steps=1, epochs=None, batch_size=2)
-    client = Client(0, capacity, 0, 0, one_step, data)
+    enough = data.subset(torch.arange(max(local.batch_size, 2)) % len(data))
+    client = Client(0, capacity, 0, 0, replace(local, steps=STEPS, epochs=None), enough)
     submodel = method.extract(model, state, params, client)
     layout = model.layout
-    indices = torch.arange(local.batch_size) % len(data)
+    small = replace(client, local=replace(local, steps=1, epochs=None, batch_size=2))
+    upload = method.train(model, params, submodel, small)  # what is made once, at the first step, is not a step's
+    memory = peak_memory(lambda: method.train(model, params, submodel, client))
     return Cost(
         capacity,
         submodel.num_held,
         held_maskable(submodel, layout) / layout.num_maskable,
         forward_macs(model, params, submodel, data),
-        training_memory(model, params, submodel, data, indices, one_step),
+        memory,
         download_bytes(submodel, layout),
-        upload_bytes(method.train(model, params, submodel, client), layout),
+        upload_bytes(upload, layout),
     )
 
 
@@ -110,40 +112,3 @@ def _recurrent_flops(
 ) -> int:
     """Twice the products of one direction of an LSTM layer; inputs: (length, batch, features)."""
     return 2 * inputs[0] * inputs[1] * (math.prod(from_input) + math.prod(from_hidden))
-
-
-def training_memory(
-    model: Model, params: Params, submodel: Submodel, data: Dataset, indices: Tensor, local: LocalTraining
-) -> int:
-    """Bytes of parameters, gradients, optimiser and the activations kept for the backward pass, in a training step.
-
-    Parameters count twice, as they are and as they were at the start. Buffers within an operation are not in it, nor
-    what a method adds (a mask, FedFIbOS's sum of squares: a number a parameter each).
-
-    Args:
-        model: Architecture and layout.
-        params: The global parameters.
-        submodel: What the client holds.
-        data: Examples of the kind that clients train on.
-        indices: Positions of a batch.
-        local: Optimiser and precision.
-    """
-    space = model.workspace(submodel)
-    module = space.load(submodel.gather(params.flat))
-    module.train()
-    inputs = model.place(data.batch(indices))
-    weights = space.values.untyped_storage().data_ptr()
-    kept: dict[int, int] = {}
-
-    def note(tensor: Tensor) -> Tensor:
-        storage = tensor.untyped_storage()
-        if storage.data_ptr() != weights:
-            kept[storage.data_ptr()] = storage.nbytes()
-        return tensor
-
-    with seeded(stream(0, "cost"), model.device), saved_tensors_hooks(note, lambda tensor: tensor):
-        with local.autocast(model.device):
-            logits = forward(module, inputs)
-        loss = torch.nn.functional.cross_entropy(logits.float(), data.labels[indices].to(model.device))
-    assert loss.requires_grad
-    return FLOAT_BYTES * (COPIES + local.num_moments) * space.values.numel() + sum(kept.values())

@@ -153,6 +153,7 @@ def local_training(
             with torch.no_grad():
                 effective, slope = constrain(trained)
                 work.values.copy_(effective)
+                del effective
         with autocast:
             loss = loss_of(forward(module, inputs), labels)
         gradients = _of_their_own(work.parameters, torch.autograd.grad(loss, work.parameters, allow_unused=True))

@@ -64,6 +64,7 @@ def _adamw(local: LocalTraining, values: list[Tensor]) -> Move:
         for parameter, gradient in zip(parameters, gradients, strict=True):
             parameter.grad = gradient  # contiguous, as the fused step reads memory, whatever strides mean
         optimizer.step()
+        optimizer.zero_grad()  # the next step's gradients would lie beside them
 
     return move
 

@@ -49,9 +49,9 @@ def cost_table(title: str, heads: Sequence[str], rows: Iterable[tuple[Sequence[s
 
 
 COST_NOTE = (
-    "share: of the maskable parameters, realised. MACs: forward pass of one example. memory: of a training step, with\n"
-    "gradients, optimiser and activations. down, up: bytes a client a round, before compression. Masks (FIARSE,\n"
-    "FedFIbOS) are trained in the shape of the full model: they save bytes, not arithmetic."
+    "share: of the maskable parameters, realised. MACs: forward pass of one example. memory: peak of local training, with\n"
+    "gradients, optimiser, activations and what the method adds. down, up: bytes a client a round, before compression.\n"
+    "Masks (FIARSE, FedFIbOS) are trained in the shape of the full model: they save bytes, not arithmetic or memory."
 )
 
 

@@ -26,7 +26,7 @@ class Limits:
     """What a device has; None: no limit.
 
     Attributes:
-        memory: Bytes for parameters, gradients, optimiser and activations of a training step.
+        memory: Bytes of local training at its peak (:attr:`fedfibos.cost.Cost.memory`).
         seconds: Seconds for a training step.
         traffic: Bytes that a round may send to the device and back.
     """

@@ -175,10 +175,13 @@ def masked(values: Tensor, threshold: Tensor, gradient: Literal["tcb", "masked"]
     """
     magnitude = values.abs()
     kept = (magnitude >= threshold).to(values.dtype)
+    effective = values * kept
     if gradient == "masked":
-        return values * kept, kept
-    share = threshold / (magnitude + threshold).clamp_min(_SMALLEST)  # 0/0 where θ = x = 0
-    return values * kept, kept * (1 + 2 * share * (1 - share))
+        return effective, kept
+    # In place where it can be: this runs at every step, over all parameters.
+    share = threshold / magnitude.add_(threshold).clamp_min_(_SMALLEST)  # 0/0 where θ = x = 0
+    del magnitude
+    return effective, (1 - share).mul_(share.mul_(2)).add_(1).mul_(kept)
 
 
 PRESETS: dict[str, dict[str, Any]] = {
