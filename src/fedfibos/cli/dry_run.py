@@ -49,9 +49,10 @@ def cost_table(title: str, heads: Sequence[str], rows: Iterable[tuple[Sequence[s
 
 
 COST_NOTE = (
-    "share: of the maskable parameters, realised. MACs: forward pass of one example. memory: peak of local training, with\n"
-    "gradients, optimiser, activations and what the method adds. down, up: bytes a client a round, before compression.\n"
-    "Masks (FIARSE, FedFIbOS) are trained in the shape of the full model: they save bytes, not arithmetic or memory."
+    "share: of the maskable parameters, realised. MACs: forward pass of one example. memory: peak of local\n"
+    "training, with gradients, optimiser, activations and what the method adds. down, up: bytes a client a round,\n"
+    "before compression. Masks (FIARSE, FedFIbOS) are trained in the shape of the full model: they save bytes, not\n"
+    "arithmetic or memory."
 )
 
 
