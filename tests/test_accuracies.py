@@ -249,12 +249,12 @@ def test_every_accuracy_of_four_seeds_in_its_cell_of_the_tables():
         return [[cell.text.removesuffix(" ± 20.0") for cell in entries[1:]] for entries in table.rows]
 
     assert results(problem, "").columns[2:] == (
-        "local", "global, submodels", "global, full", "capacity 0.5", "local, adjusted"
+        "global, full", "global, submodels", "global, γ = 0.5", "local", "local, adjusted"
     )  # fmt: skip
-    assert texts(results(problem, "")) == [["4", "50.0", "40.0", "10.0", "30.0", "80.0"]]
+    assert texts(results(problem, "")) == [["4", "10.0", "40.0", "30.0", "50.0", "80.0"]]
     assert texts(statistics(problem, "")) == [
-        ["local", "50.0", "60.0", "70.0"],
-        ["global, submodels", "40.0", "50.0", "60.0"],
         ["global, full", "10.0", "20.0", "30.0"],
+        ["global, submodels", "40.0", "50.0", "60.0"],
+        ["local", "50.0", "60.0", "70.0"],
     ]
     assert texts(by_capacity(problem, "")) == [["global", "20.0", "30.0"], ["local", "60.0", "70.0"]]
