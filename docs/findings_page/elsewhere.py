@@ -6,7 +6,19 @@ from collections.abc import Sequence
 
 from fedfibos.spread import Spread, spread
 from findings_page.paper import paper_says
-from findings_page.records import ADJUSTED, FULL, LOCAL, SMALLEST, SUBMODELS, Cell, Study, clear, entry, last_evaluation
+from findings_page.records import (
+    ADJUSTED,
+    FULL,
+    LOCAL,
+    MAIN,
+    SMALLEST,
+    SUBMODELS,
+    Cell,
+    Study,
+    clear,
+    entry,
+    last_evaluation,
+)
 from findings_page.tables import TITLES, accuracies, by_capacity, rates, table
 from findings_page.words import claim, points, verdict
 
@@ -23,18 +35,23 @@ TENSORS = {
 
 def normalised(study: Study, without: Study) -> list[str]:
     """CIFAR-10 with GroupNorm, and what it changes."""
-    if not study.cells:
-        return []
-    (cell,) = study.cells
-    return [
-        f"## With normalisation: {study.data}, {study.where(cell)} capacities",
-        "The same LeNet with GroupNorm after each convolution (277,658 parameters), the sliced methods with the scaler "
-        "that their authors give them. Learning rates were chosen as above:",
-        rates(study),
-        accuracies(study, cell),
-        f"Fisher against magnitude: {against_fiarse(study, cell)}.",
-        f"What normalisation changes in the full model, seed by seed: {_changes(study, without, cell)}.",
-    ]
+    parts = []
+    for cell in study.in_order():
+        parts.append(f"## With normalisation: {study.data}, {study.where(cell)} capacities")
+        if cell == MAIN:
+            parts += [
+                "The same LeNet with GroupNorm after each convolution (277,658 parameters), the sliced methods with "
+                "the scaler that their authors give them. Learning rates were chosen as above:",
+                rates(study),
+            ]
+        else:
+            parts.append("Learning rates are those of two classes a client.")
+        parts += [
+            accuracies(study, cell),
+            f"Fisher against magnitude: {against_fiarse(study, cell)}.",
+            f"What normalisation changes in the full model, seed by seed: {_changes(study, without, cell)}.",
+        ]
+    return parts
 
 
 def _changes(study: Study, without: Study, cell: Cell) -> str:

@@ -93,7 +93,7 @@ def load_cifar10(small: Path) -> Study:
 
 def load_normalised(small: Path) -> Study:
     """The same with GroupNorm."""
-    splits = {"high": "two classes a client"}
+    splits = {"high": "two classes a client", "dirichlet": "Dirichlet 0.3"}
     return Study("CIFAR-10", splits, _cells(small, "cifar10-norm"), tuning=_tuning(small / "cifar10-norm-tuning"))
 
 
