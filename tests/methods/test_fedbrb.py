@@ -18,14 +18,13 @@ goes half-way there, W1 to (5/8, 3/8), W2 to (7/8, 3/8), (1/8, 5/8).
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
+from fedfibos.aggregate import Sums
 from fedfibos.channels.blocks import aligned, block_channels, broadcast_blocks, by_role, num_blocks, positional
 from fedfibos.channels.slices import input_dims
 from fedfibos.data.images import TensorData
@@ -234,7 +233,20 @@ def test_errors_name_what_is_wrong():
     model, method = two_layers(), FedBRB(capacity_basis="width")
     sent = method.extract(model, State(), model.initial_params(), client(0.5, 0))
     plain = Slice(sent.index, sent.layout, sent.widths)
-    with pytest.raises(TypeError, match="FedBRB's server needs the block it sent to client 3, got a plain slice"):
-        method.update(State(), client(0.5, 0, number=3), Upload(plain, torch.zeros(6), 0.0, 1))
-    whole = Upload(Mask(None, 12), torch.zeros(12), 0.0, 1)
-    assert method.update(State(), replace(client(1.0, 0)), whole) == State()
+    sums = Sums(model.layout)
+    sums.add(Upload(plain, torch.zeros(6), 0.0, 1))
+    with pytest.raises(TypeError, match="FedBRB's server needs the blocks that it sent, got a plain slice"):
+        method.aggregate(State(), model.initial_params(), sums)
+
+
+def test_the_cohorts_slices_are_summed_by_width():
+    """Weights of those that trained the same block add up; a client of the whole model has none."""
+    model, method = two_layers(), FedBRB(capacity_basis="width")
+    params, sums = model.initial_params(), Sums(model.layout)
+    half = method.extract(model, State(), params, client(0.5, 0))
+    for submodel, weight in ((half, 1.0), (Mask(None, 12), 5.0), (half, 2.0)):
+        sums.add(Upload(submodel, torch.zeros(submodel.num_held), 0.0, 1), weight)
+    assert list(sums.slices) == [half.widths]
+    piece, weight = sums.slices[half.widths]
+    assert piece is half
+    assert weight == 3.0

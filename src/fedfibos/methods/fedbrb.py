@@ -32,7 +32,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-import torch
+from torch import Tensor
 
 from fedfibos.aggregate import Average, Sums
 from fedfibos.channels.blocks import (
@@ -114,28 +114,23 @@ class FedBRB:
         return train_slice(model, params, submodel, client, width=width, scaler=self.scaler)
 
     def update(self, state: State, client: Client, upload: Upload) -> State:
-        """Note which blocks the cohort trains, until :meth:`aggregate` has broadcast them."""
-        if not isinstance(upload.submodel, Slice):
-            return state
-        if not isinstance(upload.submodel, Block):
-            raise TypeError(f"FedBRB's server needs the block it sent to client {client.id}, got a plain slice")
-        key = f"{_ROUND}{upload.submodel.num_held}"
-        weight = state.tensors.get(f"{key} weight", torch.zeros(())) + client.weight
-        return state.with_tensors(**{f"{key} weight": weight, f"{key} sources": upload.submodel.sources})
+        """Nothing is kept of a client."""
+        return state
 
     def aggregate(self, state: State, params: Params, sums: Sums) -> tuple[State, Params]:
         """x ← x − η_s · mean Δ, then the broadcast to what nobody held."""
         flat = sums.server_step(params, self.average, self.server_lr).flat
-        noted = {name: tensor for name, tensor in state.tensors.items() if name.startswith(_ROUND)}
-        kept = {name: tensor for name, tensor in state.tensors.items() if name not in noted}
         if self.broadcast > 0:
-            sources = [name for name in noted if name.endswith(" sources")]
-            trained = [(float(noted[n.removesuffix("sources") + "weight"]), noted[n]) for n in sources]
+            trained = [(weight, _sources(piece)) for piece, weight in sums.slices.values()]
             flat = broadcast_blocks(params.layout, flat, sums.holders > 0, trained, self.broadcast)
-        return replace(state, tensors=kept), Params(params.layout, flat)
+        return state, Params(params.layout, flat)
 
 
-_ROUND = "this round: block of size "
+def _sources(piece: Slice) -> Tensor:
+    if not isinstance(piece, Block):
+        raise TypeError("FedBRB's server needs the blocks that it sent, got a plain slice")
+    return piece.sources
+
 
 PRESETS: dict[str, dict[str, Any]] = {
     "interpretation": {"blocks": "positional", "broadcast": 0.1, "average": "holders"},
