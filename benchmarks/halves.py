@@ -17,13 +17,13 @@ from torch import Tensor
 from fedfibos.config.study import load_study
 from fedfibos.params import Params
 from fedfibos.round import federated_round, sample
+from fedfibos.rows import MemoryRows
 from fedfibos.scores import FileRows
 from fedfibos.select import top_k
 from fedfibos.simulate.engine import build_world
 from fedfibos.simulate.setting import Setting
 from fedfibos.simulate.workers import InProcess
 from fedfibos.submodel import budget
-from fedfibos.types import MemoryRows
 
 STUDY = Path(__file__).parent.parent / "experiments" / "small" / "cifar10.toml"
 CELL = ("split=high", "mix=non-uniform", "method=algorithm1", "seed=0")

@@ -19,9 +19,10 @@ from workloads import CAPACITIES, stopwatch
 from fedfibos.methods.fedfibos import FedFIbOS
 from fedfibos.model import Model
 from fedfibos.params import Layout, Params
+from fedfibos.rows import MemoryRows
 from fedfibos.scores import Bytes, FileRows
 from fedfibos.training import LocalTraining
-from fedfibos.types import Client, MemoryRows, Upload
+from fedfibos.types import Client, Upload
 
 SIZE = 124_600_000
 

@@ -11,8 +11,9 @@ from fedfibos.cli import FAILED, main
 from fedfibos.data import TensorData
 from fedfibos.methods import FedAvg, FedFIbOS
 from fedfibos.model import model_of
+from fedfibos.streams import stream
 from fedfibos.training import LocalTraining
-from fedfibos.types import Client, stream
+from fedfibos.types import Client
 
 EXPERIMENT = """
 [data]

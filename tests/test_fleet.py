@@ -8,7 +8,7 @@ import torch
 from fedfibos.capacities import UNIFORM, Capacities, counts
 from fedfibos.round import LARGE_FLEET, sample
 from fedfibos.simulate.population import Parts
-from fedfibos.types import stream
+from fedfibos.streams import stream
 
 
 @pytest.mark.parametrize("assignment", ["fixed", "dynamic"])

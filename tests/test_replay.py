@@ -14,8 +14,9 @@ from fedfibos.methods import METHODS
 from fedfibos.model import model_of
 from fedfibos.models import build
 from fedfibos.replay import NotRecordableError, Replayed
+from fedfibos.streams import stream
 from fedfibos.training import LocalTraining
-from fedfibos.types import Client, stream
+from fedfibos.types import Client
 
 INPUT, CLASSES = (1, 8, 8), 4
 

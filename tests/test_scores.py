@@ -16,9 +16,9 @@ from fedfibos import scores
 from fedfibos.config.experiment import load_experiment
 from fedfibos.halves import from_halves, to_halves
 from fedfibos.methods import FedFIbOS
+from fedfibos.rows import MemoryRows
 from fedfibos.scores import FileRows
 from fedfibos.simulate import Interrupted, simulate
-from fedfibos.types import MemoryRows
 from fedfibos.validation import ExperimentError
 
 EXPERIMENT = """

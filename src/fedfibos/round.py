@@ -13,9 +13,10 @@ from fedfibos.local import LocalTrainingError
 from fedfibos.method import Method
 from fedfibos.model import Model
 from fedfibos.params import Params
+from fedfibos.streams import stream
 from fedfibos.submodel import Submodel
 from fedfibos.traffic import download_bytes, upload_bytes
-from fedfibos.types import Client, State, Upload, stream
+from fedfibos.types import Client, State, Upload
 
 Job = tuple[Client, Submodel]
 RunClients = Callable[[Method, Model, Params, Iterable[Job]], Iterator[tuple[Client, Upload | str]]]

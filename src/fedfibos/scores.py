@@ -93,7 +93,7 @@ class FileRows:
         return self._write(client, initial.numel(), new())
 
     def clients(self) -> list[int]:
-        """See :class:`fedfibos.types.Rows`."""
+        """See :class:`fedfibos.rows.Rows`."""
         return sorted(self.files)
 
     def _blocks(self, file: RowFile) -> Iterator[Tensor]:

@@ -24,10 +24,11 @@ from fedfibos.model import Model, model_of
 from fedfibos.params import Params
 from fedfibos.round import federated_round, run_in_turn
 from fedfibos.select import top_k
+from fedfibos.streams import stream
 from fedfibos.submodel import mask_from_scores
 from fedfibos.theory import boundary_violations, dataset_fisher, jaccard, masking_error, surrogate
 from fedfibos.training import LocalTraining
-from fedfibos.types import Client, State, stream
+from fedfibos.types import Client, State
 
 CAPACITIES = [0.5, 0.2]
 

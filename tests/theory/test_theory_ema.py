@@ -15,9 +15,10 @@ from fedfibos.aggregate import Sums
 from fedfibos.fisher import Ema
 from fedfibos.methods.fedfibos import FedFIbOS
 from fedfibos.round import sample
+from fedfibos.streams import stream
 from fedfibos.submodel import Mask, full
 from fedfibos.theory import ema_bias, ema_bias_partial
-from fedfibos.types import Upload, stream
+from fedfibos.types import Upload
 
 fixed = settings(derandomize=True, deadline=None, max_examples=60)
 rates = st.floats(0.0, 0.99)

@@ -17,6 +17,7 @@ from fedfibos.data.images import TensorData
 from fedfibos.model import Model, model_of
 from fedfibos.params import Params
 from fedfibos.select import top_k
+from fedfibos.streams import stream
 from fedfibos.submodel import Mask, full, mask_from_scores
 from fedfibos.theory import (
     MaskingError,
@@ -28,7 +29,6 @@ from fedfibos.theory import (
     order_agreement,
     surrogate,
 )
-from fedfibos.types import stream
 
 fixed = settings(derandomize=True, deadline=None, max_examples=100)
 

@@ -12,8 +12,9 @@ from fedfibos.model import Model, model_of
 from fedfibos.models.mlp import MLP
 from fedfibos.params import Params
 from fedfibos.round import federated_round, run_in_turn, sample
+from fedfibos.streams import stream
 from fedfibos.training import LocalTraining
-from fedfibos.types import Client, State, stream
+from fedfibos.types import Client, State
 
 NUM_CLASSES = 3
 

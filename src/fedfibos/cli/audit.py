@@ -15,7 +15,7 @@ from fedfibos.audit import WAYS, audit
 from fedfibos.files import write_whole
 from fedfibos.readable import percent
 from fedfibos.runs.reopen import reopen
-from fedfibos.types import stream
+from fedfibos.streams import stream
 
 FILE = "audit.json"
 

@@ -16,7 +16,7 @@ from fedfibos.diagnose import READINGS, diagnose
 from fedfibos.files import write_whole
 from fedfibos.runs.record import RecordError
 from fedfibos.runs.reopen import reopen
-from fedfibos.types import stream
+from fedfibos.streams import stream
 
 FILE = "diagnosis.json"
 

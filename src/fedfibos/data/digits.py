@@ -15,7 +15,7 @@ from sklearn.datasets import load_digits
 
 from fedfibos.data.images import ImageData
 from fedfibos.data.split import Split, checked_images
-from fedfibos.types import stream
+from fedfibos.streams import stream
 
 NUM_TRAIN = 1437
 NUM_TEST = 360

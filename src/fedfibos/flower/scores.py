@@ -17,8 +17,9 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from fedfibos.flower.task import Task, shares_a_score
+from fedfibos.rows import MemoryRows
 from fedfibos.submodel import Mask
-from fedfibos.types import Client, MemoryRows, State, Upload
+from fedfibos.types import Client, State, Upload
 from fedfibos.wire.payload import WireError
 
 NEVER = -1

@@ -17,8 +17,9 @@ from fedfibos.flower.roster import Enrolment, Roster
 from fedfibos.flower.task import Task, shares_a_score
 from fedfibos.params import Layout, Params
 from fedfibos.round import Job, NoUploadError, RoundReport, merge, sample, submodels
+from fedfibos.rows import MemoryRows
 from fedfibos.submodel import Submodel, budget
-from fedfibos.types import Client, MemoryRows, State, Upload
+from fedfibos.types import Client, State, Upload
 from fedfibos.wire.coding import decode_mask, decode_upload, encode_download, encode_score, token_of
 from fedfibos.wire.payload import WireError
 

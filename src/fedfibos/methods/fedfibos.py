@@ -35,8 +35,9 @@ from fedfibos.fisher import Ema, FisherObserver
 from fedfibos.local import local_training
 from fedfibos.model import Model
 from fedfibos.params import Params
+from fedfibos.streams import stream
 from fedfibos.submodel import Mask, Submodel, full, layer_budgets, mask_by_layer, mask_from_scores
-from fedfibos.types import Client, State, Upload, stream
+from fedfibos.types import Client, State, Upload
 
 
 @dataclass(frozen=True)

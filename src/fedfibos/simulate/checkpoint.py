@@ -24,8 +24,9 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from fedfibos.params import Layout, Params
+from fedfibos.rows import MemoryRows, Rows
 from fedfibos.scores import Bytes, FileRows, Home, RowFile
-from fedfibos.types import MemoryRows, Rows, State
+from fedfibos.types import State
 
 KEEP = 2
 

@@ -31,7 +31,7 @@ from fedfibos.simulate.checkpoint import Checkpoint, CheckpointStore
 from fedfibos.simulate.population import Population, populate
 from fedfibos.simulate.setting import Setting
 from fedfibos.simulate.workers import Executor, executor
-from fedfibos.types import stream
+from fedfibos.streams import stream
 
 Warn = Callable[[str], None]
 

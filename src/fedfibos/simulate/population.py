@@ -16,8 +16,9 @@ from fedfibos.data import Split
 from fedfibos.data.matching import matching_test_split
 from fedfibos.data.partition import partition
 from fedfibos.priors import ClassPriors
+from fedfibos.streams import stream
 from fedfibos.training import LocalTraining
-from fedfibos.types import Client, Dataset, stream
+from fedfibos.types import Client, Dataset
 
 
 class Parts(Sequence[Tensor]):

@@ -9,7 +9,8 @@ from fedfibos.data.partition import Partition, partition
 from fedfibos.flower import Task, client_app, server_app, task_of
 from fedfibos.flower.task import Settings
 from fedfibos.models import build
-from fedfibos.types import Dataset, stream
+from fedfibos.streams import stream
+from fedfibos.types import Dataset
 
 FLEET = 3
 

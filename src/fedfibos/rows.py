@@ -1,0 +1,53 @@
+"""What a method keeps of each client: one vector a client, in memory here, in files in :mod:`fedfibos.scores`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from torch import Tensor
+
+
+class Rows(Protocol):
+    """One float32 vector per client: what a method keeps of each participant (its score, say)."""
+
+    def get(self, client: int) -> Tensor | None:
+        """The client's row, or None before its first."""
+
+    def put(self, client: int, row: Tensor) -> Rows:
+        """The store with that client's row replaced. Use only the returned store afterwards."""
+
+    def revise(self, client: int, initial: Tensor, change: Callable[[Tensor, slice], Tensor]) -> Rows:
+        """The store with that client's row (before its first: ``initial``) changed coordinate by coordinate.
+
+        ``change`` maps a piece of the row, and where it lies, to the new piece; it may be called once for each of
+        several pieces, so that a row need not fit in memory.
+        """
+
+    def clients(self) -> list[int]:
+        """Ids of the clients that have a row, sorted."""
+
+
+@dataclass(frozen=True)
+class MemoryRows:
+    """Rows in memory: an immutable mapping."""
+
+    rows: Mapping[int, Tensor] = field(default_factory=dict)
+
+    def get(self, client: int) -> Tensor | None:
+        """See :class:`Rows`."""
+        return self.rows.get(client)
+
+    def put(self, client: int, row: Tensor) -> MemoryRows:
+        """See :class:`Rows`."""
+        return MemoryRows({**self.rows, client: row})
+
+    def revise(self, client: int, initial: Tensor, change: Callable[[Tensor, slice], Tensor]) -> MemoryRows:
+        """See :class:`Rows`."""
+        row = self.rows.get(client, initial).to(initial.device)  # one from a checkpoint is on the CPU
+        return self.put(client, change(row, slice(0, initial.numel())))
+
+    def clients(self) -> list[int]:
+        """See :class:`Rows`."""
+        return sorted(self.rows)
