@@ -277,6 +277,7 @@ def test_personal_submodels_need_a_client(runs, tmp_path, capsys):
     assert (about["client"], about["capacity"], about["method"], about["kind"]) == ("3", "0.25", "fedfibos", "mask")
     final = json.loads((runs / "client" / "final.json").read_text())
     assert about["round"] == str(final["rounds"])
+    assert json.loads(about["classes"]) == [str(digit) for digit in range(10)]
 
 
 @pytest.mark.parametrize(

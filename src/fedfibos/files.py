@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 
-def write_whole(path: Path, content: str | bytes) -> None:
-    """Write a file under a temporary name, sync, rename: afterwards it is there whole or as it was before."""
+@contextmanager
+def whole(path: Path) -> Iterator[Path]:
+    """A temporary name to write to; synced and renamed at the end: the file is there whole or as it was before."""
     temporary = path.with_name(f".{path.name}.tmp")
     try:
-        with temporary.open("wb") as file:
-            file.write(content.encode() if isinstance(content, str) else content)
-            file.flush()
+        yield temporary
+        with temporary.open("rb") as file:
             os.fsync(file.fileno())
         temporary.replace(path)
-    except OSError:
+    finally:
         temporary.unlink(missing_ok=True)
-        raise
+
+
+def write_whole(path: Path, content: str | bytes) -> None:
+    """Write a file that is there whole or as it was before."""
+    with whole(path) as temporary:
+        temporary.write_bytes(content.encode() if isinstance(content, str) else content)

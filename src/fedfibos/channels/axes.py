@@ -13,7 +13,6 @@ of a head.
 from __future__ import annotations
 
 import bisect
-import difflib
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -23,6 +22,7 @@ from torch import Tensor, nn
 
 from fedfibos.params import Layout
 from fedfibos.submodel import Slice, budget, exactly
+from fedfibos.validation import did_you_mean, listed
 
 
 @dataclass(frozen=True)
@@ -250,5 +250,4 @@ def width_for_budget(axes: Axes, layout: Layout, capacity: float) -> float:
 
 def nearest(name: str, known: Mapping[str, object]) -> str:
     """What to write instead of an unknown name."""
-    close = difflib.get_close_matches(name, known, n=1)
-    return f"; did you mean {close[0]!r}?" if close else f"; it must be one of {', '.join(known) or '(none)'}"
+    return did_you_mean(name, known) or f"; it must be {listed(known)}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import sys
 import tomllib
 from collections.abc import Callable
@@ -50,6 +51,7 @@ def export_run(
         calibration = world.population.calibration(experiment.evaluation.recalibration_samples)
     chosen = Client(client or 0, capacity, opened.checkpoint.round, experiment.seed, experiment.local)
     about = {"method": experiment.method.name, "model": experiment.model.name, **_inputs(world.split.test)}
+    about["classes"] = json.dumps(world.split.classes, ensure_ascii=False)
     examples = _some(world.split.test)
     _export(
         world.model,

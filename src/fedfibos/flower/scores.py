@@ -8,7 +8,6 @@ that one: exactly the score that the server would hold.
 from __future__ import annotations
 
 import hashlib
-import os
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -16,6 +15,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
+from fedfibos.files import whole
 from fedfibos.flower.task import Task, shares_a_score
 from fedfibos.rows import MemoryRows
 from fedfibos.submodel import Mask
@@ -95,14 +95,10 @@ class HeldScore:
             raise WireError(f"{self.path.name} cannot be read: {str(error).splitlines()[0]}") from None
 
     def _write(self, rows: Rounds) -> None:
-        """Under a temporary name, synced, renamed: the file is there whole or as it was before."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = self.path.with_name(f".{self.path.name}.tmp")
         kept = {str(t): rows[t] for t in sorted(rows)[-KEEP:]}
-        save_file(kept, temporary, {"task": self._fingerprint()})
-        with temporary.open("rb") as file:
-            os.fsync(file.fileno())
-        temporary.replace(self.path)
+        with whole(self.path) as temporary:
+            save_file(kept, temporary, {"task": self._fingerprint()})
 
     def _fingerprint(self) -> str:
         return hashlib.sha256(self.task.settings.encode()).hexdigest()[:16]
