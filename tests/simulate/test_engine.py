@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,7 @@ from fedfibos.round import NoUploadError
 from fedfibos.simulate import CheckpointStore, Interrupted, simulate
 from fedfibos.simulate import engine as engine_module
 from fedfibos.simulate.engine import build_world
+from fedfibos.simulate.population import Parts
 
 BASE = """
 seed = 3
@@ -237,6 +239,20 @@ def test_small_clients_are_warned_of(toml, tmp_path):
     overrides = ["federation.rounds=1", "local.batch_size=500", "federation.clients=100", "federation.cohort=2"]
     run(toml, tmp_path / "run", *overrides, on_warning=warnings.append)
     assert any("fewer examples than the batch size of 500" in w for w in warnings)
+
+
+@pytest.mark.parametrize(("norm", "warned"), [("batch", True), ("group", False)])
+def test_clients_that_batch_normalisation_will_reject_are_warned_of(toml, norm, warned, monkeypatch):
+    """One example is no batch to normalise over; other normalisations train on it."""
+    sizes = [5, 1, 2, 1, 1, 3, 2, 2, 2, 2]
+    dealt = Parts(list(torch.arange(sum(sizes)).split(sizes)))
+    really = engine_module.populate
+    monkeypatch.setattr(engine_module, "populate", lambda *arguments: replace(really(*arguments), parts=dealt))
+    warnings: list[str] = []
+    experiment = load_experiment(toml, ["model.name=cnn", f"model.norm={norm}", "model.options={channels=[8]}"])
+    build_world(experiment, device="cpu", data_dir=None, warn=warnings.append)
+    said = "3 of 10 clients (ids 1, 3, 4) have one training example and are rejected each time: batch normalisation"
+    assert any(said in line for line in warnings) == warned
 
 
 def test_workers_must_be_positive(toml, tmp_path):

@@ -38,7 +38,10 @@ class Split:
 
     def __post_init__(self) -> None:
         if isinstance(self.classes, str) or not isinstance(self.classes, Sequence):
-            raise ValueError(f"data set {self.name!r}: classes must be the names of the classes, got {self.classes!r}")
+            raise ValueError(
+                f"data set {self.name!r}: classes must be the names of the classes, "
+                f"got {self.classes if isinstance(self.classes, str | int) else type(self.classes).__name__!r}"
+            )
         for what, data in (("training", self.train), ("test", self.test)):
             if missing := [name for name in ("labels", "batch", "subset", "__len__") if not hasattr(data, name)]:
                 raise ValueError(

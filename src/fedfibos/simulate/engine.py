@@ -20,7 +20,7 @@ from fedfibos.data import Split, load
 from fedfibos.environment import usable_cores
 from fedfibos.evaluate import evaluate
 from fedfibos.method import Method
-from fedfibos.model import Model, keeps_statistics, model_of
+from fedfibos.model import Model, has_batch_norm, keeps_statistics, model_of
 from fedfibos.models import build, check_module, encode, moved_buffers
 from fedfibos.params import Params, maskable_names
 from fedfibos.reproducible import reproducible
@@ -28,7 +28,7 @@ from fedfibos.round import RoundReport, federated_round, sample
 from fedfibos.runs.record import RunDirectory
 from fedfibos.runs.summary import summarise
 from fedfibos.simulate.checkpoint import Checkpoint, CheckpointStore
-from fedfibos.simulate.population import Population, populate
+from fedfibos.simulate.population import Population, populate, some
 from fedfibos.simulate.setting import Setting
 from fedfibos.simulate.workers import Executor, executor
 from fedfibos.streams import stream
@@ -90,6 +90,10 @@ def build_world(experiment: Experiment, *, device: str, data_dir: Path | None, w
             f"training changes the buffer {buffer!r} of the model, which no client keeps: every round and evaluation "
             "begin with its first value (statistics of normalisation layers alone are recomputed)"
         )
+    alone = (population.parts.sizes() == 1).nonzero().flatten().tolist() if has_batch_norm(module) else []
+    if alone:
+        who = some(alone, len(population))
+        warn(f"{who} have one training example and are rejected each time: batch normalisation wants at least 2")
     method = experiment.build_method()
     model = model_of(
         module,

@@ -31,9 +31,13 @@ class Parts(Sequence[Tensor]):
     def __len__(self) -> int:
         return len(self.ends)
 
+    def sizes(self) -> Tensor:
+        """Number of examples of every client."""
+        return self.ends.diff(prepend=torch.zeros(1, dtype=torch.int64))
+
     def owners(self) -> Tensor:
         """The client of each of ``positions``."""
-        return torch.arange(len(self)).repeat_interleave(self.ends.diff(prepend=torch.zeros(1, dtype=torch.int64)))
+        return torch.arange(len(self)).repeat_interleave(self.sizes())
 
     def __getitem__(self, client: Any) -> Any:
         """A client's positions, a view; a client's number must be in [0, N)."""
@@ -95,7 +99,7 @@ class Population:
     @cached_property
     def mean_size(self) -> float:
         """Mean number of training examples of a client."""
-        return sum(len(part) for part in self.parts) / len(self.parts)
+        return len(self.parts.positions) / len(self.parts)
 
     def class_priors(self, num_test: int, num_classes: int) -> ClassPriors:
         """Class frequencies of the clients that the test set's examples belong to."""
@@ -131,8 +135,7 @@ def populate(experiment: Experiment, split: Split, warn: Callable[[str], None]) 
         ),
     ):
         if clients:
-            named = ", ".join(map(str, clients[:5])) + (", ..." if len(clients) > 5 else "")
-            warn(f"{len(clients)} of {len(parts)} clients (ids {named}) have {what}")
+            warn(f"{some(clients, len(parts))} have {what}")
     return Population(
         split.train,
         Parts(parts),
@@ -143,3 +146,9 @@ def populate(experiment: Experiment, split: Split, warn: Callable[[str], None]) 
         seed,
         federation.weighting,
     )
+
+
+def some(clients: Sequence[int], number: int) -> str:
+    """``7 of 20 clients (ids 0, 1, 2, 3, 4, ...)``."""
+    named = ", ".join(map(str, clients[:5])) + (", ..." if len(clients) > 5 else "")
+    return f"{len(clients)} of {number} clients (ids {named})"
