@@ -32,6 +32,7 @@ def show_results(final: Mapping[str, Any], out: Path, console: Console) -> None:
         _add(table, "local, adjusted: mean", local["adjusted"]["mean"])
     console.print(table)
     rejected = f", {final['rejected']} uploads rejected" if final["rejected"] else ""
+    rejected += f", {final['silent']} never came" if "silent" in final else ""
     traffic = final["bytes"]
     for line in (
         f"{decimal(traffic['down'])} down, {decimal(traffic['up'])} up, {duration(final['seconds'])}{rejected}",

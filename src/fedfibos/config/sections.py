@@ -232,6 +232,8 @@ class Federation:
             replaces ``capacities``.
         assignment: ``fixed``, or ``dynamic``: every client's capacity is redrawn each round.
         weighting: Weight of an upload in the averages: ``uniform``, or the client's number of ``samples``.
+        dropout: Probability that a participant is handed its submodel and never answers, drawn for every client and
+            round; of a cohort at least one answers.
     """
 
     clients: Positive
@@ -243,6 +245,7 @@ class Federation:
     assigned: tuple[float, ...] | None = None
     assignment: Literal["fixed", "dynamic"] = "fixed"
     weighting: Literal["uniform", "samples"] = "uniform"
+    dropout: Annotated[float, Field(ge=0.0, lt=1.0, allow_inf_nan=False)] = 0.0
 
     def __post_init__(self) -> None:
         if self.cohort > self.clients:

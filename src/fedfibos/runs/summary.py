@@ -7,7 +7,7 @@ from typing import Any
 
 
 def summarise(rounds: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """The results of a run: accuracies, bytes, seconds and rejected uploads.
+    """The results of a run: accuracies, bytes, seconds, rejected uploads and (with dropout) those that never came.
 
     Every accuracy is given at the ``last`` evaluation, as the mean of the last 20 evaluations (``last20``) and as the
     ``best``. An evaluation without the number (no client of that capacity has a test example, say) is left out of it.
@@ -33,6 +33,7 @@ def summarise(rounds: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         "bytes": {way: sum(record["bytes"][way] for record in rounds) for way in ("down", "up")},
         "seconds": round(sum(record["seconds"] for record in rounds), 3),
         "rejected": sum(len(record["rejected"]) for record in rounds),
+        **({"silent": sum(len(record["silent"]) for record in rounds)} if "silent" in rounds[0] else {}),
     }
 
 

@@ -28,6 +28,7 @@ from fedfibos.round import RoundReport, federated_round, sample
 from fedfibos.runs.record import RunDirectory
 from fedfibos.runs.summary import summarise
 from fedfibos.simulate.checkpoint import Checkpoint, CheckpointStore
+from fedfibos.simulate.dropout import NO_ANSWER, leaving_out, silent
 from fedfibos.simulate.population import Population, populate, some
 from fedfibos.simulate.setting import Setting
 from fedfibos.simulate.workers import Executor, executor
@@ -214,12 +215,13 @@ class _Run:
         with _deferred_interrupt() as interrupted:
             while now.round < federation.rounds:
                 started = time.perf_counter()
-                cohort = world.population.clients(
-                    sample(federation.clients, federation.cohort, self.experiment.seed, now.round), now.round
-                )
+                ids = sample(federation.clients, federation.cohort, self.experiment.seed, now.round)
+                absent = silent(ids, federation.dropout, self.experiment.seed, now.round)
+                cohort = world.population.clients(ids, now.round)
+                run = leaving_out(engine.train, absent) if absent else engine.train
                 try:
                     state, params, report = federated_round(
-                        world.method, world.model, now.state, now.params, cohort, engine.train
+                        world.method, world.model, now.state, now.params, cohort, run
                     )
                 except BaseException:
                     if written < now.round:
@@ -244,15 +246,18 @@ class _Run:
 
     def _record(self, now: Checkpoint, report: RoundReport, engine: Executor, started: float) -> dict[str, Any]:
         """The round's line of ``rounds.jsonl``, with an evaluation where one is due."""
-        for client, reason in report.rejected.items():
+        rejected = {client: reason for client, reason in report.rejected.items() if reason != NO_ANSWER}
+        for client, reason in rejected.items():
             self.on_warning(f"round {now.round}: client {client} was rejected: {reason}")
         record: dict[str, Any] = {
             "round": now.round,
             "loss": report.loss,
             "participants": list(report.participants),
-            "rejected": {str(client): reason for client, reason in report.rejected.items()},
+            "rejected": {str(client): reason for client, reason in rejected.items()},
             "bytes": {"down": report.bytes_down, "up": report.bytes_up},
         }
+        if self.experiment.federation.dropout:
+            record["silent"] = [client for client in report.rejected if client not in rejected]
         if now.round % self.experiment.evaluation.every == 0 or now.round == self.experiment.federation.rounds:
             population = self.world.population
             record["evaluation"] = evaluate(

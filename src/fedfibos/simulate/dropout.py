@@ -1,0 +1,53 @@
+"""Participants that are handed a submodel and never answer, simulated."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+import torch
+
+from fedfibos.method import Method
+from fedfibos.model import Model
+from fedfibos.params import Params
+from fedfibos.round import Job, RunClients
+from fedfibos.streams import stream
+from fedfibos.types import Client, Upload
+
+NO_ANSWER = "did not answer"
+"""The reason that a round gives for them."""
+
+
+def silent(cohort: Sequence[int], rate: float, seed: int, t: int) -> frozenset[int]:
+    """Who of a round's cohort does not answer: each with probability ``rate``, on a stream of its own.
+
+    At least one answers: where all would be silent, the one that was the closest to answering does.
+    """
+    if rate == 0.0:
+        return frozenset()
+    draws = {client: float(torch.rand((), generator=stream(seed, "answers", t, client))) for client in cohort}
+    surely = max(draws, key=lambda client: draws[client])
+    return frozenset(client for client, draw in draws.items() if draw < rate and client != surely)
+
+
+def leaving_out(run: RunClients, absent: frozenset[int]) -> RunClients:
+    """``run`` for those that answer; the others' outcome is that they did not, in their place."""
+
+    def some(
+        method: Method, model: Model, params: Params, jobs: Iterable[Job]
+    ) -> Iterator[tuple[Client, Upload | str]]:
+        passed: list[Client] = []  # in the order of the jobs, which is that of the ids
+
+        def answering() -> Iterator[Job]:
+            for client, submodel in jobs:
+                if client.id in absent:
+                    passed.append(client)
+                else:
+                    yield client, submodel
+
+        for client, outcome in run(method, model, params, answering()):
+            while passed and passed[0].id < client.id:
+                yield passed.pop(0), NO_ANSWER
+            yield client, outcome
+        yield from ((client, NO_ANSWER) for client in passed)
+
+    return some
