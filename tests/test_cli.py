@@ -10,17 +10,21 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+import torch
 from rich.console import Console
 from rich.filesize import decimal
 
 from fedfibos.cli import main
+from fedfibos.cli.dry_run import how_dealt
 from fedfibos.cli.methods import summary
 from fedfibos.cli.progress import progress_on
 from fedfibos.config.experiment import load_experiment
 from fedfibos.methods import METHODS
 from fedfibos.readable import duration, percent
+from fedfibos.simulate.population import Parts
 
 FEDAVG = Path(__file__).parent.parent / "experiments" / "digits" / "fedavg.toml"
 
@@ -142,6 +146,17 @@ def test_dry_run_prints_settings_and_what_each_capacity_holds(tiny, tmp_path, ca
         ["1", "0.0625", "76", "6.3", "456", "608"],
     ]
     assert not any(path.is_dir() for path in tmp_path.iterdir())
+
+
+def test_how_the_data_were_dealt_is_told_by_hand(monkeypatch):
+    """Three clients: one example of class 0; three of two classes, two of them alike; four of one class."""
+    labels = torch.tensor([0, 1, 2, 2, 1, 1, 1, 1])
+    population = SimpleNamespace(
+        train=SimpleNamespace(labels=labels), parts=Parts([torch.tensor(p) for p in ([0], [1, 2, 3], [4, 5, 6, 7])])
+    )
+    assert how_dealt(population) == (
+        "a client has (least, median, most): 1, 3, 4 examples; 1, 1, 2 classes; 67, 100, 100 % of the largest class"
+    )
 
 
 def test_version_methods_and_data(tmp_path, capsys):

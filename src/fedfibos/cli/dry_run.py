@@ -9,12 +9,14 @@ import torch
 from rich.console import Console
 from rich.filesize import decimal
 from rich.table import Table
+from torch import Tensor
 
 from fedfibos.cautions import cautions
 from fedfibos.config.experiment import Experiment, to_toml
 from fedfibos.cost import Cost, cost
 from fedfibos.readable import percent
 from fedfibos.simulate import World, build_world
+from fedfibos.simulate.population import Population
 
 
 def plan(world: World, experiment: Experiment) -> list[tuple[int, Cost]]:
@@ -69,3 +71,22 @@ def show_plan(experiment: Experiment, data_dir: Path | None, console: Console, w
     rows = [((str(clients),), row) for clients, row in plan(world, experiment)]
     console.print(cost_table(title, ("clients",), rows))
     console.print(COST_NOTE, soft_wrap=True)
+    console.print(how_dealt(world.population), soft_wrap=True)
+
+
+def how_dealt(population: Population) -> str:
+    """What the partition came to: examples and classes a client, and how much of a client is its largest class."""
+    sizes = population.parts.sizes()
+    labels = population.train.labels.cpu()
+    num_classes = int(labels.max()) + 1
+    places = population.parts.owners() * num_classes + labels[population.parts.positions]
+    counts = torch.bincount(places, minlength=len(sizes) * num_classes).view(len(sizes), num_classes)
+    share = 100 * counts.max(1).values / sizes.clamp_min(1)
+    figures = {"examples": sizes, "classes": (counts > 0).sum(1), "% of the largest class": share}
+    said = [f"{_range(values)} {what}" for what, values in figures.items()]
+    return f"a client has (least, median, most): {'; '.join(said)}"
+
+
+def _range(values: Tensor) -> str:
+    least, median, most = (float(values.double().quantile(q)) for q in (0.0, 0.5, 1.0))
+    return f"{least:.0f}, {median:.0f}, {most:.0f}"
