@@ -8,6 +8,7 @@ from fedfibos import federated_round, load, model_of, partition, run_in_turn, sa
 
 digits = load("digits")
 parts = partition(digits.train.labels, Partition("dirichlet", alpha=0.3), 20, torch.Generator().manual_seed(0))
+torch.manual_seed(0)  # the initial values
 module = Sequential(Flatten(), Linear(64, 128), ReLU(), Linear(128, 10))
 model = model_of(module, example=digits.train.batch(torch.arange(2)))  # the example: for methods that slice
 method, local, rounds = METHODS["fedfibos"](), LocalTraining(steps=20, batch_size=20, lr=0.1), 80

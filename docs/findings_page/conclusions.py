@@ -64,8 +64,8 @@ def over_all_cells(study: Study) -> str:
         found = [pooled(study, name, "fiarse", keys) for keys in (FULL, SUBMODELS, SMALLEST, LOCAL)]
         full, sub, tiny, local = map(verdict, found)
         said.append(
-            f"({found[0].n} pairs of runs) {full} in the full model, {sub} over the submodels, {tiny} with the "
-            f"smallest, {local} in local accuracy"
+            f"({study.num_cells(name, 'fiarse')} cells, {found[0].n} seeds) {full} in the full model, {sub} over the "
+            f"submodels, {tiny} with the smallest, {local} in local accuracy"
         )
     return f"**Over all splits and mixes**: {said[0]}. The library's default, without the prior: {said[1]}."
 
@@ -79,7 +79,7 @@ def algorithm1(study: Study) -> str:
         f"**Algorithm 1 to the letter is another thing.** Against FIARSE, per-client scores are {verdict(full)} "
         f"in the full model and {verdict(local)} in local accuracy, with submodels that know their own "
         f"client's classes only ({verdict(sub)} over all classes): the smallest hold "
-        f"{100 * sum(shares) / len(shares):.0f} % of the classifier's weights, those of two classes. Local "
+        f"{100 * sum(shares) / len(shares):.0f} % of the classifier's weights. Local "
         "accuracy rewards that, global accuracy of submodels punishes it.",
     )
 
@@ -161,7 +161,7 @@ def ranking_alone(study: Study) -> str:
     at_chance = [value < 0.11 for value in study.numbers(MAIN, "magnitude-05", *FULL).values()]
     return claim(
         full.mean > over(study, "fedfibos", "fiarse", FULL).mean and sorted(at_chance) == [False, True],
-        "**With the ranking alone changed** (magnitude instead of Fisher in the same round, each at its own "
+        "**With the ranking alone changed** (magnitude instead of Fisher in the same round, at FIARSE's "
         f"learning rate), Fisher is {verdict(full)} in the full model, {verdict(sub)} over the submodels and "
         f"{verdict(tiny)} with the smallest: more in the full model than "
         "against FIARSE, whose gradient factor is part of its strength. Magnitude is also the less stable: at "
@@ -209,9 +209,9 @@ def average_over_participants(study: Study) -> str:
 
 def prior(study: Study) -> str:
     """Line 2 and its absence."""
-    full, sub = (pooled(study, "fedfibos-none", "fedfibos", keys, least=1) for keys in (FULL, SUBMODELS))
+    full, sub = (pooled(study, "fedfibos-none", "fedfibos", keys) for keys in (FULL, SUBMODELS))
     return (
-        f"**Without the magnitude prior** (line 2; {full.n} pairs of runs, all cells) the shared score is "
+        f"**Without the magnitude prior** (line 2; all cells, {full.n} seeds) the shared score is "
         f"{verdict(full)} in the full model and {verdict(sub)} over the submodels: on these images "
         "nothing is seen of where the average begins. On text it decides everything (below)."
     )
@@ -290,8 +290,8 @@ def over(study: Study, one: str, other: str, keys: Sequence[str]) -> Spread:
     return found
 
 
-def pooled(study: Study, one: str, other: str, keys: Sequence[str], least: int = 2) -> Spread:
-    """The same in all cells that have so many pairs."""
-    found = study.pooled(one, other, *keys, least=least)
+def pooled(study: Study, one: str, other: str, keys: Sequence[str]) -> Spread:
+    """The same, averaged over the cells."""
+    found = study.pooled(one, other, *keys)
     assert found is not None
     return found

@@ -63,16 +63,24 @@ class Study:
 
     def difference(self, cell: Cell, one: str, other: str, *keys: str) -> Spread | None:
         """``one`` minus ``other``, seed by seed: both have the same partition, fleet and cohorts."""
-        return spread(self._gaps(cell, one, other, *keys))
+        return spread(self._gaps(cell, one, other, *keys).values())
 
-    def pooled(self, one: str, other: str, *keys: str, least: int = 2) -> Spread | None:
-        """The same over all pairs of all cells that have at least so many of them."""
-        gaps = [self._gaps(cell, one, other, *keys) for cell in self.cells]
-        return spread(gap for of_cell in gaps if len(of_cell) >= least for gap in of_cell)
+    def pooled(self, one: str, other: str, *keys: str) -> Spread | None:
+        """The same, averaged over all cells that have both; over the seeds that all of these have.
 
-    def _gaps(self, cell: Cell, one: str, other: str, *keys: str) -> list[float]:
+        The cells of a seed are no independent samples: they share initial values and cohorts, and partitions.
+        """
+        gaps = [found for cell in self.cells if (found := self._gaps(cell, one, other, *keys))]
+        seeds = set.intersection(*(set(found) for found in gaps)) if gaps else set()
+        return spread(math.fsum(found[seed] for found in gaps) / len(gaps) for seed in sorted(seeds))
+
+    def num_cells(self, one: str, other: str) -> int:
+        """How many cells have both."""
+        return sum(one in methods and other in methods for methods in self.cells.values())
+
+    def _gaps(self, cell: Cell, one: str, other: str, *keys: str) -> dict[int, float]:
         a, b = self.numbers(cell, one, *keys), self.numbers(cell, other, *keys)
-        return [a[seed] - b[seed] for seed in sorted(a.keys() & b.keys())]
+        return {seed: a[seed] - b[seed] for seed in sorted(a.keys() & b.keys())}
 
 
 def load_cifar10(small: Path) -> Study:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fedfibos.spread import Spread, spread
-from findings_page.records import ACCURACIES, CAPACITIES, Cell, Study, entry, last_evaluation
+from findings_page.records import ACCURACIES, CAPACITIES, Cell, Study, clear, entry, last_evaluation
 from findings_page.words import percent, points
 
 TITLES = {
@@ -64,11 +64,11 @@ def differences(study: Study, one: str, other: str) -> str:
             found = [study.difference(cell, one, other, *keys) for keys in ACCURACIES.values()]
             n = found[0].n if found[0] is not None else 0
             rows.append([study.where(cell), str(n), *map(points, found)])
-    several = [row for row in rows[1:] if int(row[1]) > 1]
-    if len(several) > 1:
+    if len(rows) > 2:
         found = [study.pooled(one, other, *keys) for keys in ACCURACIES.values()]
         n = found[0].n if found[0] is not None else 0
-        rows.append(["**all pairs**", str(n), *(f"**{points(value)}**" for value in found)])
+        told = (f"**{points(v)}**" if v is not None and (clear(v, 1) or clear(v, -1)) else points(v) for v in found)
+        rows.append(["mean over the cells", str(n), *told])
     return table(rows)
 
 

@@ -8,7 +8,11 @@ from fedfibos.method import Cautious, Method
 from fedfibos.model import Model
 from fedfibos.params import Params
 from fedfibos.selections import dead_layers
+from fedfibos.submodel import budget, held_maskable
 from fedfibos.types import Client, State
+
+MORE_BY_ROUNDING = 1
+"""Parameters a tensor that a share of every layer or group, rounded up, may have above that of the whole."""
 
 
 def cautions(method: Method, model: Model, state: State, params: Params, clients: Sequence[Client]) -> list[str]:
@@ -24,7 +28,14 @@ def cautions(method: Method, model: Model, state: State, params: Params, clients
     first = {client.capacity: client for client in reversed(clients)}
     lines = []
     for capacity in sorted(first):
-        if dead := dead_layers(method.extract(model, state, params, first[capacity]), model.layout):
+        submodel = method.extract(model, state, params, first[capacity])
+        allowed, held = budget(capacity, model.layout.num_maskable), held_maskable(submodel, model.layout)
+        if held > allowed + MORE_BY_ROUNDING * model.layout.num_maskable_tensors:
+            lines.append(
+                f"capacity {capacity:g}: the submodel holds {held:,} of {model.layout.num_maskable:,} maskable "
+                f"parameters, {allowed:,} are its share: no comparison at equal capacity"
+            )
+        if dead := dead_layers(submodel, model.layout):
             more = f" and {len(dead) - 1} more" if len(dead) > 1 else ""
             lines.append(
                 f"capacity {capacity:g}: the submodel holds nothing of layer {dead[0]!r}{more}; a dead layer passes no "

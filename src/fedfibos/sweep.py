@@ -7,15 +7,24 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fedfibos.config.experiment import load_experiment
+from fedfibos.config.experiment import load_experiment, to_toml
 from fedfibos.config.study import PlannedRun, Study
 from fedfibos.own import told
 from fedfibos.round import NoUploadError
-from fedfibos.runs.record import CONFIG, FINAL, BusyError, RecordError
+from fedfibos.runs.record import (
+    CONFIG,
+    FINAL,
+    BusyError,
+    RecordError,
+    changed_code,
+    latest_environment,
+    own_code,
+)
 from fedfibos.simulate import Interrupted, WorkerError, simulate
 
 OnRound = Callable[[Mapping[str, Any]], None]
@@ -108,8 +117,17 @@ def _finished(run: PlannedRun, folder: Path) -> Mapping[str, Any] | None:
     """The results of a finished run of this very experiment, if it is there.
 
     Directories with another experiment are left to the engine, which refuses them and names the difference.
+
+    Raises:
+        RecordError: It was run by another version of the user's own code: no seed of the same experiment.
     """
-    if not (folder / FINAL).exists() or load_experiment(folder) != run.experiment:
+    if not (folder / FINAL).exists() or to_toml(load_experiment(folder)) != to_toml(run.experiment):
         return None
+    with suppress(ValueError):  # the code may be gone: what it gave is there
+        if changed := changed_code(latest_environment(folder), own_code(run.experiment)):
+            raise RecordError(
+                f"{folder} is finished, by another version of {changed[0]}: remove it to run it again, or choose "
+                "another --out"
+            )
     final: Mapping[str, Any] = json.loads((folder / FINAL).read_text(encoding="utf-8"))
     return final

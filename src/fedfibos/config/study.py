@@ -26,7 +26,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from fedfibos.config.experiment import Experiment, load_experiment
+from fedfibos.config.experiment import Experiment, load_experiment, to_toml
 from fedfibos.config.layers import Layer, read_toml
 from fedfibos.dotted import flat
 from fedfibos.readable import counted
@@ -94,7 +94,20 @@ def load_study(path: Path | str, overrides: Sequence[str] = (), only: Sequence[s
                 layers.append(Layer(f"{path}: {axis} {variant!r}", dict(grid[axis][variant])))
             experiment = load_experiment(file.base, [*layers, *overrides])
             runs.append(PlannedRun(cell, replace(experiment, seed=seed)))
+    _check_different(runs)
     return Study(path, tuple(grid), tuple(runs))
+
+
+def _check_different(runs: Sequence[PlannedRun]) -> None:
+    """Refuse two cells that are one experiment: a later axis has replaced what an earlier one says of them."""
+    known: dict[str, PlannedRun] = {}
+    for run in runs:
+        other = known.setdefault(to_toml(run.experiment), run)
+        if other is not run:
+            raise ExperimentError(
+                f"the study's runs {other.folder} and {run.folder} are the same experiment: an axis sets what another "
+                "axis tells them apart by"
+            )
 
 
 def _check_overrides(overrides: Sequence[str], grid: Mapping[str, Mapping[str, Any]]) -> None:
@@ -129,6 +142,8 @@ def _read(path: Path, derived: tuple[Path, ...]) -> _File:
             check_name("a key of a study", key, KEYS)
         if not {"base", "study"} & values.keys():
             raise ValueError("a study must name its base (an experiment) or the study it derives from, got neither")
+        if "seed" in _table("all", values.get("all", {})):
+            raise ValueError("all must not set seed: seeds are given by seeds = [0, 1, 2]")
         for key in {"base", "study"} & values.keys():
             if not isinstance(values[key], str):
                 raise ValueError(f"{key} must be the name of a file, got {shown(values[key])}")
@@ -139,7 +154,7 @@ def _read(path: Path, derived: tuple[Path, ...]) -> _File:
     base = path.parent / values["base"] if "base" in values else None
     if "study" not in values:
         assert base is not None
-        return _File(base, seeds or (0,), overrides, grid)
+        return _File(base, seeds or (load_experiment(base).seed,), overrides, grid)
     before = _read(path.parent / values["study"], (*derived, path.resolve()))
     return _File(base or before.base, seeds or before.seeds, (*before.all, *overrides), {**before.grid, **grid})
 
@@ -176,8 +191,7 @@ def _table(name: str, value: object) -> dict[str, Any]:
 
 def _selected(file: _File, only: Sequence[str]) -> tuple[Grid, tuple[int, ...]]:
     """The part of the grid and of the seeds that ``only`` names."""
-    grid: dict[str, Mapping[str, Mapping[str, Any]]] = dict(file.grid)
-    seeds = file.seeds
+    chosen: dict[str, list[str]] = {}
     for text in only:
         axis, equals, names = text.partition("=")
         wanted = names.split(",")
@@ -190,11 +204,12 @@ def _selected(file: _File, only: Sequence[str]) -> tuple[Grid, tuple[int, ...]]:
                 check_name(f"a selection of {axis}", name, known)
         except ValueError as error:
             raise ExperimentError(str(error)) from None
-        if axis == "seed":
-            seeds = tuple(int(name) for name in known if name in wanted)
-        else:
-            grid[axis] = {name: values for name, values in known.items() if name in wanted}
-    return grid, seeds
+        chosen.setdefault(axis, []).extend(wanted)
+    grid = {
+        axis: {name: values for name, values in variants.items() if name in chosen.get(axis, variants)}
+        for axis, variants in file.grid.items()
+    }
+    return grid, tuple(seed for seed in file.seeds if str(seed) in chosen.get("seed", [str(seed)]))
 
 
 def describe_grid(study: Study) -> str:

@@ -46,8 +46,9 @@ class FedFIbOS:
 
     Attributes:
         fisher: Where a round's estimate f̂ is made: ``held`` coordinates (the others keep their score), ``dense``
-            (everywhere, at the masked point: a full-size backward pass), ``literal`` (zero off the mask: frozen
-            masks, a negative control). ``auto``: held for a shared score, dense for per-client ones.
+            (everywhere, at the masked point: a full-size backward pass), ``literal`` (zero off the mask: with
+            per-client scores and the magnitude prior frozen masks, a negative control). ``auto``: held for a shared
+            score, dense for per-client ones.
         fisher_from: ``minibatch``: squared minibatch gradients (line 14); ``per_example``: equation 9.
         prior: ``magnitude``: f̄⁰ = |x̃₀| (line 2); ``none``: magnitude until the first estimate, then a
             bias-corrected EMA. ``auto``: none for a shared score (magnitudes are far larger than squared gradients and
@@ -99,7 +100,12 @@ class FedFIbOS:
         return self.sharing != "shared" and self.criterion != "magnitude"
 
     def cautions(self, model: Model, capacities: Sequence[float]) -> list[str]:
-        """Coordinates that nobody ever estimates."""
+        """Coordinates that nobody ever estimates; masks that were to be frozen and are not."""
+        if self.fisher == "literal" and not (self.sharing == "client" and self.prior == "magnitude"):
+            return [
+                'method.fisher = "literal" freezes masks only with sharing = "client" and prior = "magnitude": with a '
+                "shared score larger clients move what smaller ones rank"
+            ]
         if self.criterion not in ("fisher", "ssp") or self.fisher != "held" or self.dense_every:
             return []
         if self.sharing == "client" and min(capacities) < 1.0:

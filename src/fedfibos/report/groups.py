@@ -77,13 +77,19 @@ class Problem:
         return self.groups[0].experiment
 
     def unequal_budgets(self) -> str:
-        """Which of the groups' training budgets differ, in words; empty where all are equal."""
+        """What of local training differs that makes a comparison unfair, in words; empty where nothing does."""
         budgets = {
             (g.experiment.local.steps, g.experiment.local.epochs, g.experiment.local.batch_size) for g in self.groups
         }
-        if len(budgets) == 1:
-            return ""
-        return "The methods' local budgets (steps or epochs, batch size) differ here: no comparison at equal cost."
+        absent = {g.experiment.local.absent_labels for g in self.groups}
+        said = []
+        if len(budgets) > 1:
+            said.append(
+                "The methods' local budgets (steps or epochs, batch size) differ here: no comparison at equal cost."
+            )
+        if len(absent) > 1:
+            said.append("What they do with classes that a client has no example of (absent_labels) differs here.")
+        return " ".join(said)
 
 
 @dataclass(frozen=True)
@@ -244,7 +250,8 @@ def method_label(experiment: Experiment) -> str:
 def _group(experiment: Experiment) -> Experiment:
     """Everything that runs of one group have in common."""
     data = replace(experiment.data, partition=without_idle(experiment.data.partition))
-    return replace(experiment, seed=0, data=data, run=Run())
+    # Where scores live and when checkpoints are written changes nothing; how many bytes a score has does.
+    return replace(experiment, seed=0, data=data, run=Run(score_bytes=experiment.run.score_bytes))
 
 
 def _problem(experiment: Experiment) -> Experiment:
@@ -254,7 +261,9 @@ def _problem(experiment: Experiment) -> Experiment:
         _group(experiment),
         method=MethodChoice("fedavg"),
         local=LocalTraining(),
+        run=Run(),
         evaluation=Evaluation(
+            every=evaluation.every,
             submodel_clients=evaluation.submodel_clients,
             recalibration_samples=evaluation.recalibration_samples,
             validation=evaluation.validation,

@@ -286,9 +286,23 @@ def _longer(there: Mapping[str, Any], here: Mapping[str, Any]) -> bool:
 
 def warn_of_changes(run: Path, latest: Mapping[str, Any], own: Mapping[str, Any], warn: Callable[[str], None]) -> None:
     """Name the files of a user's own code that are not those that a run's environment tells of."""
-    for name, digest in own.get("own", {}).items():
-        if latest.get("own", {}).get(name) != digest:
-            warn(f"the file of {name} has changed since {run} was last run: this may be another experiment")
+    for name in changed_code(latest, own):
+        warn(f"the file of {name} has changed since {run} was last run: this may be another experiment")
+
+
+def changed_code(latest: Mapping[str, Any], own: Mapping[str, Any]) -> list[str]:
+    """Names of a user's own code whose file is not the one that an environment tells of."""
+    known = latest.get("own", {})
+    return [name for name, digest in own.get("own", {}).items() if known.get(name) != digest]
+
+
+def latest_environment(run: Path) -> Mapping[str, Any]:
+    """Where a run was last gone on with; nothing where it does not say."""
+    path = run / ENVIRONMENT
+    if not path.is_file():
+        return {}
+    made: Mapping[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return [made, *made.get("resumed", [])][-1]  # type: ignore[no-any-return]
 
 
 def own_code(experiment: Experiment | str) -> dict[str, Any]:

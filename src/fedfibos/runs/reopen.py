@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from fedfibos.config.experiment import Experiment, load_experiment
-from fedfibos.runs.record import CONFIG, ENVIRONMENT, RecordError, own_code, warn_of_changes
+from fedfibos.runs.record import CONFIG, RecordError, latest_environment, own_code, warn_of_changes
 from fedfibos.simulate import Checkpoint, CheckpointStore, World, build_world
 
 
@@ -39,9 +38,8 @@ def reopen(
     if not (run / CONFIG).is_file():
         raise RecordError(f"{run} must be a run directory, it has no {CONFIG}")
     experiment = load_experiment(run)
-    if (run / ENVIRONMENT).is_file():
-        made = json.loads((run / ENVIRONMENT).read_text(encoding="utf-8"))
-        warn_of_changes(run, [made, *made.get("resumed", [])][-1], own_code(experiment), warn)
+    if latest := latest_environment(run):
+        warn_of_changes(run, latest, own_code(experiment), warn)
     world = build_world(experiment, device=device, data_dir=data_dir, warn=warn)
     checkpoint = CheckpointStore(run, experiment.run.score_home).load_latest(world.model.layout, warn)
     if checkpoint is None:

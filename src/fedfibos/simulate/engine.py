@@ -55,7 +55,9 @@ class World:
     split: Split
 
 
-def build_world(experiment: Experiment, *, device: str, data_dir: Path | None, warn: Warn) -> World:
+def build_world(
+    experiment: Experiment, *, device: str = "cpu", data_dir: Path | None = None, warn: Warn = lambda text: None
+) -> World:
     """Load the data, deal it, build model and method.
 
     Raises:
