@@ -311,6 +311,20 @@ def test_a_sweep_goes_on_after_a_model_that_fails(mine, capsys, workers):
     assert (mine / "runs" / "plain" / "seed-0" / "final.json").exists()
 
 
+def test_a_sweep_does_not_count_runs_of_other_code(mine, capsys):
+    """A seed of yesterday's version is no seed of today's, finished or not."""
+    (mine / "study.toml").write_text('base = "mine.toml"\nseeds = [0, 1]\n')
+    sweep = ["sweep", "study.toml", "--out", "runs", "--workers", "1"]
+    assert main([*sweep, "--only", "seed=0"]) == 0
+    assert main([*sweep, "--only", "seed=0"]) == 0
+    (mine / "mine_of_the_test.py").write_text(MINE + "\n# another\n")
+    capsys.readouterr()
+    assert main(sweep) == 1
+    out = " ".join(capsys.readouterr().out.split())
+    assert "seed-0: failed: runs/seed-0 is finished, by another version of mine_of_the_test:" in out
+    assert (mine / "runs" / "seed-1" / "final.json").exists()
+
+
 def test_runs_of_different_code_are_not_averaged(mine, capsys):
     assert main(["run", "mine.toml", "--out", "runs/0", "--workers", "1"]) == 0
     (mine / "mine_of_the_test.py").write_text(MINE + "\n# another\n")

@@ -134,6 +134,18 @@ def test_other_rounds_or_another_measurement_are_another_problem(runs):
     assert len({label for label, _ in labels}) == len(labels) == 4
 
 
+def test_bytes_of_scores_and_cadence_of_evaluations_keep_runs_apart(tmp_path):
+    """The first changes results; of the second "best" and "until an accuracy" are made."""
+    half = replace(EXPERIMENT, run=replace(EXPERIMENT.run, score_bytes=2, score_home="disk"))
+    write_run(tmp_path / "whole", EXPERIMENT)
+    write_run(tmp_path / "half", replace(half, seed=1), digest="cd" * 32)
+    (problem,) = content(tmp_path).problems
+    assert [len(group.records) for group in problem.groups] == [1, 1]
+    often = replace(EXPERIMENT.evaluation, every=EXPERIMENT.evaluation.every + 1)
+    write_run(tmp_path / "often", replace(EXPERIMENT, evaluation=often, method=MethodChoice("fiarse")))
+    assert len(content(tmp_path).problems) == 2
+
+
 def test_settings_that_change_nothing_keep_runs_together(runs):
     unused = replace(EXPERIMENT.data, partition=replace(FEW, alpha=0.7))
     write_run(runs / "third", replace(EXPERIMENT, seed=2, data=unused, run=replace(EXPERIMENT.run, checkpoint_every=3)))
@@ -163,6 +175,9 @@ def test_unequal_budgets_are_said(runs):
     assert content(runs).problems[0].unequal_budgets() == ""
     write_run(runs / "more", replace(EXPERIMENT, local=LocalTraining(steps=50), method=MethodChoice("heterofl")))
     assert "no comparison at equal cost" in content(runs).problems[0].unequal_budgets()
+    masking = replace(EXPERIMENT.local, absent_labels="mask")
+    write_run(runs / "masking", replace(EXPERIMENT, local=masking, method=MethodChoice("fedrolex")))
+    assert "(absent_labels) differs here" in content(runs).problems[0].unequal_budgets()
 
 
 def test_a_ceiling_stands_beside_what_it_is_the_ceiling_of(runs):

@@ -167,6 +167,27 @@ def test_errors_are_one_line_and_name_the_place(study, edit, message):
     assert "\n" not in str(error.value)
 
 
+def test_several_selections_of_one_axis_add_up(study):
+    both = load_study(study, only=["method=fiarse", "method=letter", "seed=1", "split=iid"])
+    assert [run.folder.as_posix() for run in both.runs] == ["iid/fiarse/seed-1", "iid/letter/seed-1"]
+
+
+def test_a_study_without_seeds_has_that_of_its_base(study):
+    (study.parent / "base.toml").write_text("seed = 7\n" + BASE)
+    study.write_text(STUDY.replace("seeds = [3, 1]\n", ""))
+    assert {run.experiment.seed for run in load_study(study).runs} == {7}
+
+
+def test_cells_that_an_axis_makes_equal_are_refused(study):
+    """Their results would stand under labels that say they differ."""
+    study.write_text(
+        STUDY + '[grid.rate.low]\nlocal.lr = 0.01\n[grid.rate.high]\nlocal.lr = 0.5\n'
+        + '[grid.last.one]\nlocal.lr = 0.1\n'
+    )  # fmt: skip
+    with pytest.raises(ExperimentError, match=r"low/one/seed-3 and iid/fiarse/high/one/seed-3 are the same experiment"):
+        load_study(study)
+
+
 def test_an_unknown_selection_names_the_nearest(study):
     with pytest.raises(ExperimentError, match=r"a selection of method must be .* got 'fiars'; did you mean 'fiarse'"):
         load_study(study, only=["method=fiars"])

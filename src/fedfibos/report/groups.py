@@ -29,6 +29,7 @@ from fedfibos.training import LocalTraining
 from fedfibos.validation import shown
 
 DATA_NAMES = {"cifar10": "CIFAR-10", "cifar100": "CIFAR-100", "ag_news": "AG News", "fashion_mnist": "Fashion-MNIST"}
+FLOAT32 = 4
 METHOD_NAMES = {"fedbrb": "FedBRB (our interpretation)"}
 """Display names that are not the class's own; FedBRB has no public code, and every table says so."""
 
@@ -251,7 +252,12 @@ def _group(experiment: Experiment) -> Experiment:
     """Everything that runs of one group have in common."""
     data = replace(experiment.data, partition=without_idle(experiment.data.partition))
     # Where scores live and when checkpoints are written changes nothing; how many bytes a score has does.
-    return replace(experiment, seed=0, data=data, run=Run(score_bytes=experiment.run.score_bytes))
+    run = (
+        Run()
+        if experiment.run.score_bytes == FLOAT32
+        else Run(score_home="disk", score_bytes=experiment.run.score_bytes)
+    )
+    return replace(experiment, seed=0, data=data, run=run)
 
 
 def _problem(experiment: Experiment) -> Experiment:

@@ -1,0 +1,65 @@
+"""What is warned of before a fleet trains."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+
+import pytest
+import torch
+
+from fedfibos.cautions import cautions
+from fedfibos.methods import METHODS
+from fedfibos.model import model_of
+from fedfibos.models import build
+from fedfibos.submodel import mask_from_scores
+from fedfibos.training import LocalTraining
+from fedfibos.types import Client
+
+CAPACITIES = (1.0, 0.5, 0.125)
+
+
+def said(method):
+    model = model_of(build("cnn", 4, (1, 8, 8), seed=1), example=torch.zeros(2, 1, 8, 8))
+    params = model.initial_params()
+    clients = [Client(n, capacity, 0, 0, LocalTraining()) for n, capacity in enumerate(CAPACITIES)]
+    return cautions(method, model, method.init(params), params, clients)
+
+
+@dataclass(frozen=True)
+class Greedy(METHODS["fiarse"]):
+    """Takes twice its share."""
+
+    def extract(self, model, state, params, client):
+        scores = params.flat[: model.layout.num_maskable].abs()
+        return mask_from_scores(scores, min(1.0, 2 * client.capacity), model.layout, "layer")
+
+
+def test_a_method_that_takes_more_than_its_share_is_named():
+    lines = [line for line in said(Greedy()) if "no comparison at equal capacity" in line]
+    assert [line.partition(":")[0] for line in lines] == ["capacity 0.125", "capacity 0.5"]
+    assert "maskable parameters" in lines[0]
+
+
+SETTINGS = ({}, {"scope": "layer"}, {"rounding": "floor"}, {"capacity_basis": "width"})
+OURS = [
+    (name, settings)
+    for name, method in METHODS.items()
+    for settings in SETTINGS
+    if name != "fedavg" and settings.keys() <= {field.name for field in fields(method)}
+]
+
+
+@pytest.mark.parametrize(("name", "settings"), OURS)
+def test_no_method_of_ours_does(name, settings):
+    assert not any("no comparison at equal capacity" in line for line in said(METHODS[name](**settings)))
+
+
+def test_full_models_in_a_mixed_fleet_are_named():
+    assert sum("no comparison at equal capacity" in line for line in said(METHODS["fedavg"]())) == 2
+
+
+def test_letters_that_freeze_no_mask_are_named():
+    frozen = METHODS["fedfibos"](fisher="literal", sharing="client", prior="magnitude")
+    assert not any("freezes masks only" in line for line in said(frozen))
+    for change in ({"sharing": "shared"}, {"prior": "none"}):
+        assert any("freezes masks only" in line for line in said(replace(frozen, **change)))
