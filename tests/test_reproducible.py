@@ -2,26 +2,39 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 
-from fedfibos.reproducible import reproducible
+from fedfibos.reproducible import _precisions, reproducible
 
 
 def settings():
-    return torch.get_num_threads(), torch.backends.cudnn.deterministic, torch.backends.cudnn.allow_tf32
+    cudnn = torch.backends.cudnn
+    return torch.get_num_threads(), cudnn.deterministic, cudnn.benchmark, _precisions()
 
 
-def test_one_thread_and_deterministic_kernels_for_a_while():
+@pytest.fixture
+def restored():
     before = settings()
+    yield
+    torch.set_num_threads(before[0])
+    torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark = before[1:3]
+    for name, precision in before[3].items():
+        place = torch.backends.cuda.matmul if name == "matmul" else getattr(torch.backends.cudnn, name)
+        place.fp32_precision = precision
+
+
+@pytest.mark.parametrize("precision", ["tf32", "ieee", "none"])
+def test_one_thread_and_deterministic_exact_kernels_for_a_while(restored, precision):
     torch.set_num_threads(2)
-    torch.backends.cudnn.deterministic, torch.backends.cudnn.allow_tf32 = False, True
-    try:
+    torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark = False, True
+    torch.backends.cudnn.conv.fp32_precision = precision
+    torch.backends.cuda.matmul.fp32_precision = "tf32"
+    before = settings()
+    with reproducible():
+        assert settings() == (1, True, False, dict.fromkeys(("conv", "rnn", "matmul"), "ieee"))
         with reproducible():
-            assert settings() == (1, True, False)
-            with reproducible():
-                pass
-            assert settings() == (1, True, False)
-        assert settings() == (2, False, True)
-    finally:
-        torch.set_num_threads(before[0])
-        torch.backends.cudnn.deterministic, torch.backends.cudnn.allow_tf32 = before[1:]
+            pass
+        assert settings()[:3] == (1, True, False)
+        assert set(settings()[3].values()) == {"ieee"}
+    assert settings() == before

@@ -165,7 +165,7 @@ def local_training(
         total_loss.add_(loss.detach())
 
     batches = list(batch_indices(local, len(data), client.stream("batches"), work.has_batch_norm))
-    run = Replayed(step, work.recorder if can_record(model.device) else None)
+    run = Replayed(step, work.recorder if can_record(model.device) else None, work.rebound)
     with seeded(client.stream("dropout"), model.device):
         for inputs, labels in feed(model, data, batches, client.stream("augment"), model.device.type != "cpu"):
             run(inputs, labels)

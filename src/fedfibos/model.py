@@ -50,6 +50,10 @@ class Workspace:
         self.has_batch_norm = has_batch_norm(module)
         self.recorder = recorder(device)
 
+    def rebound(self) -> bool:
+        """Whether the module has put another tensor in the place of a buffer since :meth:`load`."""
+        return any(owner._buffers.get(name) is not buffer for owner, name, buffer in self._buffers)
+
     def load(self, values: Tensor) -> nn.Module:
         """Copy a local vector in and put buffers back to their initial values: no trace of the last client."""
         self.values.copy_(values)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import gc
 import logging
 from collections.abc import Callable
+from contextlib import suppress
 
 import torch
 from torch import Tensor
@@ -50,7 +51,7 @@ class CudaRecorder:
             NotRecordableError: The function does what a recording cannot hold. It has not run.
         """
         if self.failed:
-            raise NotRecordableError("another step could not be recorded")
+            raise NotRecordableError
         del self.kept[:-1]
         graph = torch.cuda.CUDAGraph()
         collecting = gc.isenabled()
@@ -64,13 +65,24 @@ class CudaRecorder:
                 graph.capture_end()
         except RuntimeError as error:
             self.failed = True
-            raise NotRecordableError(str(error).partition("\n")[0]) from error
+            self._let_go(graph)
+            raise NotRecordableError(str(error.__context__ or error).partition("\n")[0]) from error
         finally:
             if collecting:
                 gc.enable()
         self.kept.append(graph)
         replay: Callable[[], None] = graph.replay
         return replay
+
+    def _let_go(self, graph: torch.cuda.CUDAGraph) -> None:
+        """What torch leaves as it was in the middle of a recording that failed: the pool, and the random state."""
+        self.kept.append(graph)  # the allocator still asks it
+        device = torch.cuda.current_device()
+        with suppress(RuntimeError, AttributeError):
+            torch._C._cuda_endAllocateToPool(device, self.pool)
+        generator = torch.cuda.default_generators[device]
+        with suppress(RuntimeError, AttributeError):
+            generator.graphsafe_set_state(generator.clone_state())
 
 
 def recorder(device: torch.device) -> Recorder | None:
@@ -94,11 +106,14 @@ class Replayed:
     Args:
         run: The step.
         record: None: never record.
+        changed: Whether the step has put other tensors in place of those that it works on: a recording would go on with
+            the old ones.
     """
 
-    def __init__(self, run: Run, record: Recorder | None) -> None:
+    def __init__(self, run: Run, record: Recorder | None, changed: Callable[[], bool] = lambda: False) -> None:
         self.run = run
         self.record = record
+        self.changed = changed
         self.shape: object = None
         self.replay: Callable[[], None] | None = None
         self.inputs: Inputs
@@ -111,9 +126,9 @@ class Replayed:
             self.run(inputs, labels)
         elif self.shape is None:
             self.shape = shape
-            before = _random_state(labels.device)
+            before = _random_states(labels.device)
             self.run(inputs, labels)
-            if not torch.equal(before, _random_state(labels.device)):
+            if not all(map(torch.equal, before, _random_states(labels.device))) or self.changed():
                 self.record = None
         else:
             if self.replay is None:
@@ -121,7 +136,8 @@ class Replayed:
                 try:
                     self.replay = self.record(lambda: self.run(self.inputs, self.labels))
                 except NotRecordableError as error:
-                    LOG.warning("a training step cannot be recorded (%s); its kernels are launched one by one", error)
+                    if str(error):  # said once
+                        LOG.warning("a training step cannot be recorded (%s); it is launched kernel by kernel", error)
                     self.record = None
                     return self.run(inputs, labels)
             else:
@@ -131,9 +147,10 @@ class Replayed:
         return None
 
 
-def _random_state(device: torch.device) -> Tensor:
-    """Where the device's random stream is."""
-    return torch.cuda.get_rng_state(device) if device.type == "cuda" else torch.get_rng_state()
+def _random_states(device: torch.device) -> list[Tensor]:
+    """Where the random streams are that a step may draw from: a draw on the CPU can decide what a device does."""
+    states = [torch.get_rng_state()]
+    return [*states, torch.cuda.get_rng_state(device)] if device.type == "cuda" else states
 
 
 def _shape(inputs: Inputs, labels: Tensor) -> object:

@@ -13,6 +13,9 @@
 #include <c10/core/impl/alloc_cpu.h>
 #include <torch/library.h>
 
+#include <set>
+#include <string>
+
 namespace {
 
 const c10::Device HERE(c10::DeviceType::PrivateUse1, 0);
@@ -215,7 +218,10 @@ void elsewhere(const c10::OperatorHandle& operation, torch::jit::Stack* stack) {
   const auto count = operation.schema().arguments().size();
   bool ours = false, theirs = false;
   const auto& name = operation.schema().name();
-  const bool sized_by_values = name == "aten::nonzero" || name == "aten::masked_select" || name == "aten::_unique2";
+  static const std::set<std::string> waiting{
+      "aten::nonzero", "aten::masked_select", "aten::_unique2", "aten::unique_dim", "aten::unique_consecutive",
+      "aten::bincount", "aten::repeat_interleave", "aten::argwhere", "aten::equal"};
+  const bool sized_by_values = waiting.count(name) > 0;
   TORCH_CHECK(!(recording && sized_by_values), name, " waits for values in a recording");
   const auto look = [&](const at::Tensor& tensor) {
     if (tensor.defined()) {
