@@ -205,6 +205,13 @@ def test_results_are_the_records_numbers_with_the_best_marked(runs):
     assert [cell.best for cell in results.rows[1]] == [False, False, True, True, True, True]
 
 
+def test_rows_of_other_seeds_are_said(runs):
+    said = "Rows have different seeds"
+    assert said not in table(build_report([runs]), "results").note
+    write_run(runs / "fiarse" / "more", replace(EXPERIMENT, method=MethodChoice("fiarse"), seed=7))
+    assert said in table(build_report([runs]), "results").note
+
+
 def test_every_cell_of_the_paper_and_only_matching_runs_beside_it(runs):
     letter = replace(EXPERIMENT, method=MethodChoice("fedfibos", "algorithm1"))
     write_run(runs / "letter", letter)

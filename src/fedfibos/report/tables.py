@@ -63,6 +63,8 @@ def results(problem: Problem, slug: str) -> Table:
     notes = [f"{problem.scale}. Mean ± sd over seeds. Bold: the best mean of its column, whatever its spread."]
     if ADJUSTED in paths.values():
         notes.append("Adjusted: with the class frequencies of its own data, which a client knows whatever the method.")
+    if len({tuple(record.experiment.seed for record in group.records) for group in groups}) > 1:
+        notes.append("Rows have different seeds: means over other seeds are of other partitions and cohorts.")
     if problem.references:
         notes.append("References have other fleets: a ceiling or a floor, not rivals.")
     title = f"Accuracy in %, last evaluation: {problem.label}"
