@@ -18,10 +18,10 @@ from fedfibos.types import Client
 CAPACITIES = (1.0, 0.5, 0.125)
 
 
-def said(method):
+def said(method, several=False):
     model = model_of(build("cnn", 4, (1, 8, 8), seed=1), example=torch.zeros(2, 1, 8, 8))
     params = model.initial_params()
-    clients = [Client(n, capacity, 0, 0, LocalTraining()) for n, capacity in enumerate(CAPACITIES)]
+    clients = [Client(n, capacity, 0, 0, LocalTraining()) for n, capacity in enumerate(CAPACITIES * (1 + several))]
     return cautions(method, model, method.init(params), params, clients)
 
 
@@ -52,6 +52,22 @@ OURS = [
 @pytest.mark.parametrize(("name", "settings"), OURS)
 def test_no_method_of_ours_does(name, settings):
     assert not any("no comparison at equal capacity" in line for line in said(METHODS[name](**settings)))
+
+
+@dataclass(frozen=True)
+class Mistaken(METHODS["fiarse"]):
+    """Says that masks are the same for all, and draws them for each."""
+
+    def extract(self, model, state, params, client):
+        scores = torch.rand(model.layout.num_maskable, generator=client.stream("mask"))
+        return mask_from_scores(scores, client.capacity, model.layout)
+
+
+def test_masks_that_follow_the_client_without_saying_so_are_named():
+    (line,) = [line for line in said(Mistaken(), several=True) if "personal is False" in line]
+    assert "clients 2 and 5 of capacity 0.125 hold different submodels" in line
+    for method in METHODS.values():
+        assert not any("personal is False" in line for line in said(method(), several=True))
 
 
 def test_full_models_in_a_mixed_fleet_are_named():

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import torch
+
 from fedfibos.method import Cautious, Method
 from fedfibos.model import Model
 from fedfibos.params import Params
 from fedfibos.selections import dead_layers
-from fedfibos.submodel import budget, held_maskable
+from fedfibos.submodel import budget, held_maskable, holding
 from fedfibos.types import Client, State
 
 MORE_BY_ROUNDING = 1
@@ -16,7 +18,7 @@ MORE_BY_ROUNDING = 1
 
 
 def cautions(method: Method, model: Model, state: State, params: Params, clients: Sequence[Client]) -> list[str]:
-    """One line for every capacity whose submodel has a dead layer, then the method's own cautions.
+    """One line for every capacity whose submodel has a dead layer, or more than its share; then the method's own.
 
     Args:
         method: The method.
@@ -40,5 +42,15 @@ def cautions(method: Method, model: Model, state: State, params: Params, clients
             lines.append(
                 f"capacity {capacity:g}: the submodel holds nothing of layer {dead[0]!r}{more}; a dead layer passes no "
                 'gradient (method.scope = "layer" gives every tensor a share, model.held keeps one whole)'
+            )
+    least = [client for client in clients if client.capacity == min(first)]
+    if not method.personal and len(least) > 1:
+        one, other = (
+            holding(method.extract(model, state, params, c), model.layout.size) for c in (least[0], least[-1])
+        )
+        if not torch.equal(one, other):
+            lines.append(
+                f"method.personal is False, but clients {least[0].id} and {least[-1].id} of capacity {min(first):g} hold "
+                "different submodels: all of a capacity are given the first one's"
             )
     return lines + (method.cautions(model, sorted(first)) if isinstance(method, Cautious) else [])
