@@ -5,23 +5,21 @@ from __future__ import annotations
 import pytest
 import torch
 
-from fedfibos.reproducible import _precisions, reproducible
+from fedfibos.reproducible import _precisions, _set_precisions, reproducible
 
 
 def settings():
     cudnn = torch.backends.cudnn
-    return torch.get_num_threads(), cudnn.deterministic, cudnn.benchmark, _precisions()
+    return torch.get_num_threads(), cudnn.deterministic, cudnn.benchmark, _precisions()[1]
 
 
 @pytest.fixture
 def restored():
-    before = settings()
+    before, precisions = settings(), _precisions()
     yield
     torch.set_num_threads(before[0])
     torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark = before[1:3]
-    for name, precision in before[3].items():
-        place = torch.backends.cuda.matmul if name == "matmul" else getattr(torch.backends.cudnn, name)
-        place.fp32_precision = precision
+    _set_precisions(precisions)
 
 
 @pytest.mark.parametrize("precision", ["tf32", "ieee", "none"])
@@ -37,4 +35,6 @@ def test_one_thread_and_deterministic_exact_kernels_for_a_while(restored, precis
             pass
         assert settings()[:3] == (1, True, False)
         assert set(settings()[3].values()) == {"ieee"}
+        assert torch.backends.cudnn.allow_tf32 is False  # which torch's exporter reads, in the older interface
+        assert torch.backends.cuda.matmul.allow_tf32 is False
     assert settings() == before

@@ -45,12 +45,11 @@ def cautions(method: Method, model: Model, state: State, params: Params, clients
             )
     least = [client for client in clients if client.capacity == min(first)]
     if not method.personal and len(least) > 1:
-        one, other = (
-            holding(method.extract(model, state, params, c), model.layout.size) for c in (least[0], least[-1])
-        )
+        two = (least[0], least[-1])
+        one, other = (holding(method.extract(model, state, params, client), model.layout.size) for client in two)
         if not torch.equal(one, other):
             lines.append(
-                f"method.personal is False, but clients {least[0].id} and {least[-1].id} of capacity {min(first):g} hold "
+                f"method.personal is False, but clients {two[0].id} and {two[1].id} of capacity {min(first):g} hold "
                 "different submodels: all of a capacity are given the first one's"
             )
     return lines + (method.cautions(model, sorted(first)) if isinstance(method, Cautious) else [])

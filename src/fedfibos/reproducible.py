@@ -10,6 +10,9 @@ import torch
 
 EXACT = "ieee"
 
+Precisions = tuple[dict[str, bool], dict[str, str]]
+"""What torch says of TF32 in its older interface (where it can), and in its newer one."""
+
 
 @contextmanager
 def reproducible() -> Iterator[None]:
@@ -18,25 +21,25 @@ def reproducible() -> Iterator[None]:
     Sums depend on how many threads share them. cuDNN would choose kernels that add in any order, by timing them if a
     program asked for that, and TF32 (ten bits of mantissa) for the convolutions of ``precision = "float32"``.
     """
-    before = _settings()
+    cudnn = torch.backends.cudnn
+    before = torch.get_num_threads(), cudnn.deterministic, cudnn.benchmark
+    precisions = _precisions()
     torch.set_num_threads(1)
-    torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark = True, False
-    _set_precisions(dict.fromkeys(_precisions(), EXACT))
+    cudnn.deterministic, cudnn.benchmark = True, False
+    _set_precisions((dict.fromkeys(_older(), False), dict.fromkeys(_newer(), EXACT)))
     try:
         yield
     finally:
-        threads, deterministic, benchmark, precisions = before
-        torch.set_num_threads(threads)
-        torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark = deterministic, benchmark
+        torch.set_num_threads(before[0])
+        cudnn.deterministic, cudnn.benchmark = before[1:]
         _set_precisions(precisions)
 
 
-def _settings() -> tuple[int, bool, bool, dict[str, str]]:
-    cudnn = torch.backends.cudnn
-    return torch.get_num_threads(), cudnn.deterministic, cudnn.benchmark, _precisions()
+def _older() -> dict[str, Any]:
+    return {"cudnn": torch.backends.cudnn, "matmul": torch.backends.cuda.matmul}
 
 
-def _places() -> dict[str, Any]:
+def _newer() -> dict[str, Any]:
     """Where torch keeps the float32 precision of what cuDNN and cuBLAS compute."""
     return {
         "conv": torch.backends.cudnn.conv,  # type: ignore[attr-defined]
@@ -45,11 +48,18 @@ def _places() -> dict[str, Any]:
     }
 
 
-def _precisions() -> dict[str, str]:
-    return {name: place.fp32_precision for name, place in _places().items()}
+def _precisions() -> Precisions:
+    older: dict[str, bool] = {}
+    for name, place in _older().items():
+        with suppress(RuntimeError):  # raised where a program has used the newer interface
+            older[name] = place.allow_tf32
+    return older, {name: place.fp32_precision for name, place in _newer().items()}
 
 
-def _set_precisions(precisions: dict[str, str]) -> None:
-    for name, place in _places().items():
-        with suppress(RuntimeError):  # of a device that this build does not have
-            place.fp32_precision = precisions[name]
+def _set_precisions(precisions: Precisions) -> None:
+    """The older interface first: it sets both, and torch refuses to read it where the two do not agree."""
+    older, newer = precisions
+    for name, allowed in older.items():
+        _older()[name].allow_tf32 = allowed
+    for name, precision in newer.items():
+        _newer()[name].fp32_precision = precision
