@@ -7,7 +7,8 @@ import torch
 from torch import nn
 
 from fedfibos.audit import audit
-from fedfibos.cli import FAILED, main
+from fedfibos.cli import main
+from fedfibos.cli.surroundings import FAILED
 from fedfibos.data import TensorData
 from fedfibos.methods import FedAvg, FedFIbOS
 from fedfibos.model import model_of

@@ -9,8 +9,9 @@ from html.parser import HTMLParser
 
 import pytest
 
-from fedfibos.cli import FAILED, main
+from fedfibos.cli import main
 from fedfibos.cli.methods import summary
+from fedfibos.cli.surroundings import FAILED
 from fedfibos.config.experiment import Experiment, to_toml
 from fedfibos.config.sections import Data, Evaluation, Federation, MethodChoice, ModelChoice
 from fedfibos.data.partition import Partition

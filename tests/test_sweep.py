@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from fedfibos.capacities import NON_UNIFORM, UNIFORM
-from fedfibos.cli import INTERRUPTED, WRONG_USAGE, main
+from fedfibos.cli import main
 from fedfibos.cli.dry_run import plan
+from fedfibos.cli.surroundings import INTERRUPTED, WRONG_USAGE
 from fedfibos.cli.sweep import result
 from fedfibos.config.experiment import to_toml
 from fedfibos.config.study import load_study

@@ -7,12 +7,10 @@ it, so ``--help`` answers at once.
 
 from __future__ import annotations
 
-import logging
 import os
 import shlex
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from enum import StrEnum
 from importlib.metadata import version
 from pathlib import Path
@@ -20,10 +18,20 @@ from typing import Annotated, Any
 
 import click
 import typer
-from rich.console import Console
 
 from fedfibos.allocator import keep_freed_memory
 from fedfibos.cli.flower import flower_app
+from fedfibos.cli.surroundings import (
+    FAILED,
+    INTERRUPTED,
+    WRONG_USAGE,
+    console_here,
+    exit_code,
+    fail,
+    log_on_stderr,
+    look_beside,
+    look_in,
+)
 
 app = typer.Typer(
     help="Federated learning across clients of unequal capacity.",
@@ -32,9 +40,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.add_typer(flower_app, name="flower")
-
-FAILED, WRONG_USAGE, INTERRUPTED = 1, 2, 130
-WIDE = 120
 
 
 class Device(StrEnum):
@@ -53,77 +58,19 @@ DataDir = Annotated[
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command line and return its exit code."""
     keep_freed_memory()
-    _look_in(Path.cwd())
+    look_in(Path.cwd())
     try:
-        with _log_on_stderr():
+        with log_on_stderr():
             code = app(args=None if arguments is None else list(arguments), prog_name="fedfibos", standalone_mode=False)
     except click.ClickException as error:
-        return _fail(error.format_message(), error.exit_code)
+        return fail(error.format_message(), error.exit_code)
     except (click.Abort, KeyboardInterrupt):
-        return _fail("interrupted", INTERRUPTED)
+        return fail("interrupted", INTERRUPTED)
     except Exception as error:
-        if (known := _exit_code(error)) is None or os.environ.get("FEDFIBOS_TRACEBACK"):
+        if (known := exit_code(error)) is None or os.environ.get("FEDFIBOS_TRACEBACK"):
             raise
-        return _fail(str(error), known)
+        return fail(str(error), known)
     return int(code or 0)
-
-
-def _exit_code(error: Exception) -> int | None:
-    """What an error that is one line long ends a command with; None: it is nobody's fault but the code's."""
-    from fedfibos.round import NoUploadError
-    from fedfibos.runs.record import RecordError
-    from fedfibos.simulate import WorkerError
-    from fedfibos.validation import ExperimentError
-
-    if isinstance(error, ExperimentError):
-        return WRONG_USAGE
-    return FAILED if isinstance(error, RecordError | NoUploadError | WorkerError | ValueError | OSError) else None
-
-
-class _StderrLines(logging.Handler):
-    """Looks standard error up at every line: a live bar redirects it above itself."""
-
-    def emit(self, record: logging.LogRecord) -> None:
-        print(self.format(record), file=sys.stderr)
-
-
-@contextmanager
-def _log_on_stderr() -> Iterator[None]:
-    """What the library logs, as lines on standard error; other libraries' logs are left as they are."""
-    log, handler = logging.getLogger("fedfibos"), _StderrLines()
-    before = log.level
-    log.addHandler(handler)
-    log.setLevel(logging.INFO)
-    try:
-        yield
-    finally:
-        log.removeHandler(handler)
-        log.setLevel(before)
-
-
-def _look_in(folder: Path) -> None:
-    """Look for a user's own code there; last, so that no file in it stands in for a library."""
-    if (name := str(folder.absolute())) not in sys.path:
-        sys.path.append(name)
-
-
-def _look_beside(experiment: Path) -> None:
-    """Look for a user's own code beside an experiment's file, or among the copies that a run directory keeps."""
-    from fedfibos.runs.record import CODE
-
-    _look_in(experiment / CODE if experiment.is_dir() else experiment.parent)
-
-
-def _console() -> Console:
-    """Standard output; into a file or a pipe, which have no width, tables may be wider than 80 columns."""
-    narrow = sys.stdout.isatty() or "COLUMNS" in os.environ
-    return Console() if narrow else Console(width=WIDE)
-
-
-def _fail(message: str, code: int) -> int:
-    """One line on standard error."""
-    print("fedfibos: " + " ".join(message.split()), file=sys.stderr)
-    return code
 
 
 def _show_version(wanted: bool) -> None:
@@ -164,16 +111,16 @@ def run(
     """Run an experiment, or go on with an interrupted one."""
     from fedfibos.config.experiment import load_experiment
 
-    _look_beside(experiment)
+    look_beside(experiment)
     if out is None and resume and experiment.is_dir():
         out = experiment
     if out is None and not dry_run:
-        return _fail("a run needs --out DIR, the run directory to write", WRONG_USAGE)
+        return fail("a run needs --out DIR, the run directory to write", WRONG_USAGE)
     settings = load_experiment(experiment, overrides or ())
     if out is None or dry_run:
         from fedfibos.cli.dry_run import show_plan
 
-        show_plan(settings, data_dir, _console(), lambda text: print(f"warning: {text}", file=sys.stderr))
+        show_plan(settings, data_dir, console_here(), lambda text: print(f"warning: {text}", file=sys.stderr))
         return 0
     _check_device(device)
     if resume and not (out / "config.toml").exists():
@@ -191,7 +138,7 @@ def _simulate(settings: Any, out: Path, again: Sequence[str], **options: Any) ->
     from fedfibos.cli.results import show_results
     from fedfibos.simulate import Interrupted, simulate
 
-    console = _console()
+    console = console_here()
     progress = progress_on(console)
     progress.start(settings)
     final = None
@@ -206,7 +153,7 @@ def _simulate(settings: Any, out: Path, again: Sequence[str], **options: Any) ->
         )
     except Interrupted as stop:
         progress.finish(None)
-        return _fail(f"{stop}; go on with: {shlex.join(again)}", INTERRUPTED)
+        return fail(f"{stop}; go on with: {shlex.join(again)}", INTERRUPTED)
     finally:
         progress.finish(final)
     show_results(final, out, console)
@@ -242,17 +189,17 @@ def sweep(
     from fedfibos.cli.sweep import sweep as run_sweep
     from fedfibos.simulate import Interrupted
 
-    _look_beside(study)
+    look_beside(study)
     rest = ["--workers", str(workers)] if workers is not None else []
     rest += ["--data-dir", str(data_dir)] if data_dir is not None else []
     rest += ["--device", device.value] if device is not Device.cpu else []
     try:
         _check_device(device)
         options = {"workers": workers, "device": device.value, "data_dir": data_dir}
-        done = run_sweep(study, overrides or (), out, only or (), dry_run, _console(), **options)
+        done = run_sweep(study, overrides or (), out, only or (), dry_run, console_here(), **options)
     except Interrupted as stop:
         command = again(study, overrides or (), out, only or (), rest)
-        return _fail(f"{stop} of the current run; go on with: {command}", INTERRUPTED)
+        return fail(f"{stop} of the current run; go on with: {command}", INTERRUPTED)
     return 0 if done else FAILED
 
 
@@ -264,7 +211,7 @@ def report(
     """Write one self-contained page of tables and figures from finished runs."""
     from fedfibos.cli.report import report as write
 
-    write(runs, out, _console())
+    write(runs, out, console_here())
 
 
 @app.command()
@@ -278,7 +225,7 @@ def audit(
     from fedfibos.cli.audit import audit_run
 
     def work() -> None:
-        audit_run(run_directory, batch_size, data_dir, device.value, _console())
+        audit_run(run_directory, batch_size, data_dir, device.value, console_here())
 
     _on_checkpoint(run_directory, work, device)
 
@@ -293,7 +240,7 @@ def evaluate(
     from fedfibos.cli.evaluate import evaluate_run
 
     def work() -> None:
-        evaluate_run(run_directory, data_dir, device.value, _console())
+        evaluate_run(run_directory, data_dir, device.value, console_here())
 
     _on_checkpoint(run_directory, work, device)
 
@@ -317,9 +264,9 @@ def export(
 
     def work() -> None:
         if app is not None:
-            export_app(run_directory, app, capacity, client, out, batch_size, _console())
+            export_app(run_directory, app, capacity, client, out, batch_size, console_here())
         else:
-            export_run(run_directory, capacity, client, out, batch_size, data_dir, _console())
+            export_run(run_directory, capacity, client, out, batch_size, data_dir, console_here())
 
     _on_checkpoint(run_directory, work, Device.cpu)
 
@@ -336,7 +283,7 @@ def diagnose(
     from fedfibos.cli.diagnose import diagnose_run
 
     def work() -> None:
-        diagnose_run(run_directory, clients, capacity or (), data_dir, device.value, _console())
+        diagnose_run(run_directory, clients, capacity or (), data_dir, device.value, console_here())
 
     _on_checkpoint(run_directory, work, device)
 
@@ -345,7 +292,7 @@ def _on_checkpoint(run_directory: Path, work: Callable[[], None], device: Device
     """Look at a run's checkpoint: the numbers do not depend on how many threads the machine has."""
     from fedfibos.reproducible import reproducible
 
-    _look_beside(run_directory)
+    look_beside(run_directory)
     _check_device(device)
     with reproducible():
         work()
@@ -365,11 +312,11 @@ def methods(
     from fedfibos.config.experiment import load_experiment
     from fedfibos.simulate import build_world
 
-    console = _console()
+    console = console_here()
     if experiment is None:
         costs = costs_of(model)
     else:
-        _look_beside(experiment)
+        look_beside(experiment)
         chosen = load_experiment(experiment, overrides or ())
         costs = costs_in(build_world(chosen, device="cpu", data_dir=data_dir, warn=lambda text: None), chosen)
     show_methods(costs, console)
@@ -382,7 +329,7 @@ def settings(
     """Explain what an experiment file may hold: keys, defaults, values."""
     from fedfibos.cli.settings import show_settings
 
-    show_settings(word, _console())
+    show_settings(word, console_here())
 
 
 @app.command()
@@ -390,7 +337,7 @@ def data(data_dir: DataDir = None) -> None:
     """List the data sets: where each was found, or which file to put where."""
     from fedfibos.cli.datasets import show_data
 
-    show_data(data_dir, _console())
+    show_data(data_dir, console_here())
 
 
 @app.command()
@@ -405,7 +352,7 @@ def demo(
     from fedfibos.simulate import Interrupted
 
     try:
-        run_demo(out or new_folder(Path("runs")), workers, _console())
+        run_demo(out or new_folder(Path("runs")), workers, console_here())
     except Interrupted as stop:
-        return _fail(f"{stop}; the demo is not resumed, start it again", INTERRUPTED)
+        return fail(f"{stop}; the demo is not resumed, start it again", INTERRUPTED)
     return 0
