@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 from findings_page import cifar10, elsewhere
-from findings_page.records import ACCURACIES, Study, clear, load_ag_news, load_cifar10, load_cifar100, load_normalised
+from findings_page.records import ACCURACIES, Study, load_ag_news, load_cifar10, load_cifar100, load_normalised
 from findings_page.tables import TITLES
 from findings_page.words import claim, percent, verdict
 
@@ -62,14 +62,14 @@ def opening(images: Study, text: Study, norm: Study) -> list[str]:
         "at the last evaluation, in %, mean ± sample standard deviation over seeds; one seed has no spread and proves "
         "nothing.",
         claim(
-            abs(image[0].mean) < 0.03 > abs(image[1].mean) and best != "fiarse" and clear(ahead[0], 1),
+            abs(image[0].mean) < 0.03 > abs(image[1].mean) and best != "fiarse" and ahead[0].clear(1),
             "**In short.** Not by ten points, on images: over all splits and capacity mixes of CIFAR-10 a shared "
             f"Fisher score is {verdict(image[0])} of FIARSE in the full model and {verdict(image[1])} over the "
             f"submodels. With group normalisation it is {'; '.join(with_norm)}. Per-client scores, the paper's "
             "algorithm to the letter, buy knowledge of a client's classes, which is free. On text "
             f"(AG News) a shared score that does not begin with magnitudes has {percent(told['fedfibos-none'])} over "
             f"the submodels: {verdict(ahead[0])} of FIARSE over all parameters, whose small submodels lose the head, "
-            f"and {verdict(ahead[1])} {'of' if clear(ahead[1], 1) else 'from'} its best variant ({TITLES[best]}).",
+            f"and {verdict(ahead[1])} {'of' if ahead[1].clear(1) else 'from'} its best variant ({TITLES[best]}).",
         ),
     ]
 

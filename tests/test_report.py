@@ -190,7 +190,7 @@ def test_a_ceiling_stands_beside_what_it_is_the_ceiling_of(runs):
     reference = [cell.text for cell in table(report, "results").rows[-1]]
     assert reference[0] == "reference: FedAvg, all clients at 1"
     assert reference[2] == "95.0 (n = 1)"
-    assert not any(cell.best for cell in table(report, "results").rows[-1])
+    assert not any(cell.bold for cell in table(report, "results").rows[-1])
     assert dict(report.facts)["finished runs"] == "5"
     assert len(table(report, "runs").rows) == 5
     write_run(runs / "other data", replace(ceiling, data=Data("cifar100", FEW)))
@@ -203,7 +203,7 @@ def test_results_are_the_records_numbers_with_the_best_marked(runs):
     texts = {entries[0].text: [cell.text for cell in entries[1:]] for entries in results.rows}
     assert texts["FIARSE"] == ["2", "40.0 ± 0.0", "30.0 ± 0.0", "30.0 ± 0.0", "60.0 ± 0.0"]
     assert texts["FedFIbOS"] == ["2", "55.0 ± 7.1", "45.0 ± 7.1", "45.0 ± 7.1", "75.0 ± 7.1"]
-    assert [cell.best for cell in results.rows[1]] == [False, False, True, True, True, True]
+    assert [cell.bold for cell in results.rows[1]] == [False, False, True, True, True, True]
 
 
 def test_rows_of_other_seeds_are_said(runs):
@@ -271,7 +271,7 @@ def test_a_dead_layer_is_seen(runs):
 
 
 def test_latex_and_markdown():
-    made = Table("t", "A & B", ("layer_name", "γ"), (row("50 %", Cell("1 ± 2", best=True)),))
+    made = Table("t", "A & B", ("layer_name", "γ"), (row("50 %", Cell("1 ± 2", bold=True)),))
     assert r"\caption{A \& B}" in latex(made)
     assert r"layer\_name & $\gamma$ \\" in latex(made)
     assert r"50 \% & \textbf{1 $\pm$ 2} \\" in latex(made)
@@ -408,8 +408,8 @@ def test_what_prints_equal_is_equally_good_and_nothing_is_best_of_equals():
         [Spread(0.25, None, 1)] * 4,
     )
     marked = tables.best_of([some, same])
-    assert [cell.best for cell in marked[0]] == [True, True, False, False]
-    assert not any(cell.best for cell in marked[1])
+    assert [cell.bold for cell in marked[0]] == [True, True, False, False]
+    assert not any(cell.bold for cell in marked[1])
 
 
 def test_a_long_latex_table_goes_over_pages():
@@ -460,3 +460,46 @@ def test_a_method_of_one_s_own_has_a_colour_and_no_presets(tmp_path, monkeypatch
     assert "mine" in html(build_report([tmp_path]))
     with pytest.raises(ValueError, match="preset of mine must be absent, got 'best'"):
         MethodChoice("mine", "best")
+
+
+def test_differences_are_taken_seed_by_seed(tmp_path):
+    seeds(tmp_path / "fedfibos", EXPERIMENT, 0.50, 0.60, 0.70)
+    seeds(tmp_path / "fiarse", replace(EXPERIMENT, method=MethodChoice("fiarse")), 0.48, 0.59, 0.67)
+    seeds(tmp_path / "heterofl", replace(EXPERIMENT, method=MethodChoice("heterofl")), 0.10, 0.90)
+    seeds(tmp_path / "fedrolex", replace(EXPERIMENT, method=MethodChoice("fedrolex")), 0.25, 0.34, 0.47)
+    made = table(build_report([tmp_path]), "differences")
+    assert made.columns[:3] == ("minus FedFIbOS", "seeds", "global, full")
+    heterofl, fedrolex, fiarse = made.rows
+    # Of −2, −1, −3: t = 2 · √3 = 3.46, two degrees of freedom need 4.30.
+    assert [cell.text for cell in fiarse[:3]] == ["FIARSE", "3", "−2.0 ± 1.0"]
+    assert [cell.text for cell in heterofl[:3]] == ["HeteroFL", "2", "−5.0 ± 49.5"]
+    assert [line[2].bold for line in made.rows] == [False, True, False]
+    assert fedrolex[2].text == "−24.7 ± 1.5"
+    against = table(build_report([tmp_path], "fiarse"), "differences")
+    assert [line[0].text for line in against.rows] == ["HeteroFL", "FedRolex", "FedFIbOS"]
+    assert [cell.text for cell in against.rows[2][1:3]] == ["3", "+2.0 ± 1.0"]
+
+
+def test_a_difference_is_clear_by_a_paired_t_test():
+    below, above = Spread(0.02, 0.02 * 3**0.5 / 4.31, 3), Spread(0.02, 0.02 * 3**0.5 / 4.30, 3)
+    assert below.clear(1)
+    assert not below.clear(-1)
+    assert not above.clear(1)
+    assert Spread(-0.02, 0.0, 2).clear(-1)
+    assert not Spread(0.5, None, 1).clear(1)
+    assert (below.signed(100), Spread(-0.012, 0.001, 3).signed(100)) == ("+2.0 ± 0.8", "−1.2 ± 0.1")
+
+
+def test_a_single_seed_and_no_common_seed(runs, tmp_path):
+    seeds(tmp_path / "one" / "fedfibos", EXPERIMENT, 0.5)
+    seeds(tmp_path / "one" / "fiarse", replace(EXPERIMENT, method=MethodChoice("fiarse")), 0.4)
+    made = table(build_report([tmp_path / "one"]), "differences")
+    assert made.rows[0][2] == Cell("−10.0 (n = 1)")
+    assert "tells nothing" in made.note
+    write_run(tmp_path / "other" / "fedfibos", replace(EXPERIMENT, seed=7))
+    write_run(tmp_path / "other" / "fiarse", replace(EXPERIMENT, method=MethodChoice("fiarse")))
+    report = build_report([tmp_path / "other"])
+    assert not any(made.slug.startswith("differences") for made in report.tables())
+    assert html(report)
+    with pytest.raises(RecordError, match="no method of these runs is 'mine': there are fiarse, fedfibos"):
+        build_report([runs], "mine")

@@ -7,7 +7,7 @@ from typing import Any
 
 from fedfibos.spread import Spread, spread
 from findings_page.paper import in_the_paper
-from findings_page.records import ADJUSTED, FULL, LOCAL, MAIN, SMALLEST, SUBMODELS, Study, clear, last_evaluation
+from findings_page.records import ADJUSTED, FULL, LOCAL, MAIN, SMALLEST, SUBMODELS, Study, last_evaluation
 from findings_page.tables import TITLES, table
 from findings_page.words import claim, percent, points, verdict
 
@@ -75,7 +75,7 @@ def algorithm1(study: Study) -> str:
     full, sub, local = (over(study, "algorithm1", "fiarse", keys) for keys in (FULL, SUBMODELS, LOCAL))
     shares = [e["kept_shares"]["0.0625"]["classifier.weight"] for e in last_evaluation(study, MAIN, "algorithm1")]
     return claim(
-        clear(full, 1) and clear(sub, -1) and clear(local, 1),
+        full.clear(1) and sub.clear(-1) and local.clear(1),
         f"**Algorithm 1 to the letter is another thing.** Against FIARSE, per-client scores are {verdict(full)} "
         f"in the full model and {verdict(local)} in local accuracy, with submodels that know their own "
         f"client's classes only ({verdict(sub)} over all classes): the smallest hold "
@@ -192,7 +192,7 @@ def budget_per_layer(study: Study) -> str:
     """``scope = "layer"``."""
     full, tiny = (over(study, "fedfibos-layer", "fedfibos", keys) for keys in (FULL, SMALLEST))
     return claim(
-        clear(full, -1),
+        full.clear(-1),
         f"**A budget per layer** instead of one for all is {verdict(full)} in the full model and "
         f"{verdict(tiny)} with the smallest: most parameters lie in one layer, which needs its share least.",
     )

@@ -15,7 +15,6 @@ from findings_page.records import (
     SUBMODELS,
     Cell,
     Study,
-    clear,
     entry,
     last_evaluation,
 )
@@ -150,7 +149,7 @@ def fisher_on_text(study: Study, cell: Cell) -> list[str]:
         full, sub = (study.difference(cell, "fedfibos-none", name, *keys) for keys in (FULL, SUBMODELS))
         if full is not None and sub is not None:
             gaps[name] = full, sub
-            cells = (f"**{points(gap)}**" if clear(gap, 1) else points(gap) for gap in (full, sub))
+            cells = (f"**{points(gap)}**" if gap.clear(1) else points(gap) for gap in (full, sub))
             rows.append([TITLES[name], str(full.n), *cells])
     said = [
         f"{TITLES[name]}: {verdict(full)} in the full model, {verdict(sub)} over the submodels"

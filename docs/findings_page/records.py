@@ -9,8 +9,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from scipy.stats import t as student
-
 from fedfibos.report.records import Record, read_record
 from fedfibos.runs.record import FINAL
 from fedfibos.spread import Spread, spread
@@ -160,10 +158,3 @@ def entry(values: Any, keys: Iterable[str]) -> float | None:
 def last_evaluation(study: Study, cell: Cell, method: str) -> list[Mapping[str, Any]]:
     """The last evaluation of every seed."""
     return [record.points[-1].evaluation for record in study.cells[cell].get(method, ())]
-
-
-def clear(difference: Spread, sign: int) -> bool:
-    """Whether a paired difference has that sign at the 95 % level."""
-    if difference.sd is None:
-        return False
-    return sign * difference.mean > student.ppf(0.975, difference.n - 1) * difference.sd / math.sqrt(difference.n)

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fedfibos.spread import Spread, spread
-from findings_page.records import ACCURACIES, CAPACITIES, Cell, Study, clear, entry, last_evaluation
+from findings_page.records import ACCURACIES, CAPACITIES, Cell, Study, entry, last_evaluation
 from findings_page.words import percent, points
 
 TITLES = {
@@ -67,7 +67,7 @@ def differences(study: Study, one: str, other: str) -> str:
     if len(rows) > 2:
         found = [study.pooled(one, other, *keys) for keys in ACCURACIES.values()]
         n = found[0].n if found[0] is not None else 0
-        told = (f"**{points(v)}**" if v is not None and (clear(v, 1) or clear(v, -1)) else points(v) for v in found)
+        told = (f"**{points(v)}**" if v is not None and (v.clear(1) or v.clear(-1)) else points(v) for v in found)
         rows.append(["mean over the cells", str(n), *told])
     return table(rows)
 

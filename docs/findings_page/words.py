@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 from fedfibos.spread import Spread
-from findings_page.records import clear
 
 
 def percent(value: Spread | None) -> str:
@@ -17,8 +16,7 @@ def points(value: Spread | None) -> str:
     """A difference of accuracies in percentage points, signed."""
     if value is None:
         return "–"
-    text = value.text(100)
-    return f"+{text}" if value.mean > 0 else text.replace("-", "−")
+    return value.signed(100)
 
 
 def verdict(difference: Spread) -> str:
@@ -26,7 +24,7 @@ def verdict(difference: Spread) -> str:
     if difference.sd is None:
         return f"{100 * abs(difference.mean):.1f} points {'ahead' if difference.mean > 0 else 'behind'} (one seed)"
     for sign, word in ((1, "ahead"), (-1, "behind")):
-        if clear(difference, sign):
+        if difference.clear(sign):
             size = replace(difference, mean=abs(difference.mean))
             return f"{percent(size)} points {word}"
     return f"not distinguishable ({points(difference)} points)"

@@ -7,6 +7,8 @@ import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from scipy.special import stdtrit
+
 
 @dataclass(frozen=True)
 class Spread:
@@ -26,6 +28,20 @@ class Spread:
         """``81.2 ± 0.4``; a single run has no spread, and says so: ``81.2 (n = 1)``."""
         mean = f"{scale * self.mean:.{digits}f}"
         return f"{mean} (n = 1)" if self.sd is None else f"{mean} ± {scale * self.sd:.{digits}f}"
+
+    def signed(self, scale: float = 1.0, digits: int = 1) -> str:
+        """The same of a difference, with its sign: ``+1.4 ± 0.5``, ``−0.8 ± 0.4``."""
+        text = self.text(scale, digits)
+        return f"+{text}" if self.mean > 0 else text.replace("-", "−")
+
+    def clear(self, sign: int) -> bool:
+        """Whether a difference of paired runs has that sign (1 or −1) by a paired t-test at the 95 % level.
+
+        Two-sided; one run tells nothing. Runs that all differ by the same amount do.
+        """
+        if self.sd is None:
+            return False
+        return sign * self.mean > float(stdtrit(self.n - 1, 0.975)) * self.sd / math.sqrt(self.n)
 
 
 def spread(values: Iterable[float | None]) -> Spread | None:

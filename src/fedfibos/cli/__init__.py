@@ -207,11 +207,18 @@ def sweep(
 def report(
     runs: Annotated[list[Path], typer.Argument(help="Run directories, or folders with run directories below them.")],
     out: Annotated[Path, typer.Option(callback=_folder, help="The page to write.")] = Path("report.html"),
+    against: Annotated[
+        str | None,
+        typer.Option(
+            help="Compare the others with this method, seed by seed: its row's label, or its name.",
+            show_default="one's own or FedFIbOS",
+        ),
+    ] = None,
 ) -> None:
     """Write one self-contained page of tables and figures from finished runs."""
     from fedfibos.cli.report import report as write
 
-    write(runs, out, console_here())
+    write(runs, out, against, console_here())
 
 
 @app.command()

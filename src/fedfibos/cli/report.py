@@ -11,9 +11,9 @@ from fedfibos.readable import counted
 from fedfibos.report import build_report, write_report
 
 
-def report(runs: Sequence[Path], out: Path, console: Console) -> None:
+def report(runs: Sequence[Path], out: Path, against: str | None, console: Console) -> None:
     """Write the report and say where it is."""
-    content = build_report(runs)
+    content = build_report(runs, against)
     written = write_report(content, out)
     problems = content.content.problems
     groups = len(content.content.groups())

@@ -11,7 +11,7 @@ from pathlib import Path
 import jinja2
 
 from fedfibos.files import write_whole
-from fedfibos.report import figures, paper, tables
+from fedfibos.report import figures, paired, paper, tables
 from fedfibos.report.figures import Figure
 from fedfibos.report.groups import Problem, Sorted, file_name, free_name, sort_records
 from fedfibos.report.records import find_runs, read_record
@@ -26,6 +26,7 @@ class Section:
     problem: Problem
     warning: str
     results: Table
+    differences: Table | None
     details: tuple[Table, ...]
     communication: Table
     kept: tuple[Table, ...]
@@ -54,7 +55,8 @@ class Report:
         """Every table, in the order of the page."""
         found = [table for table, _ in self.comparisons]
         for section in self.sections:
-            found += [section.results, *section.details, section.communication, *section.kept, section.settings]
+            found += [section.results, *([] if section.differences is None else [section.differences])]
+            found += [*section.details, section.communication, *section.kept, section.settings]
         return [*found, self.runs]
 
     def figures(self) -> list[Figure]:
@@ -62,19 +64,23 @@ class Report:
         return [figure for section in self.sections for figure in section.figures]
 
 
-def build_report(paths: Iterable[Path]) -> Report:
+def build_report(paths: Iterable[Path], against: str | None = None) -> Report:
     """Read runs and make all tables and figures.
 
     Args:
         paths: Run directories, or folders with run directories below them.
+        against: The method that the others are compared with, seed by seed: a label of the results table, or the name
+            of a method. Left out it is the last in that table, a user's own or FedFIbOS.
 
     Raises:
-        RecordError: Nothing to read, a damaged file, or two different results of one experiment and seed.
+        RecordError: Nothing to read, a damaged file, two different results of one experiment and seed, or no method
+            that is called ``against``.
     """
     content = sort_records([read_record(path, name) for path, name in find_runs(paths).items()])
+    paired.check_rival(content.problems, against)
     sections: list[Section] = []
     for problem in content.problems:
-        sections.append(_section(problem, _slug(problem, [section.slug for section in sections])))
+        sections.append(_section(problem, _slug(problem, [section.slug for section in sections]), against))
     beside = tuple(paper.comparisons(content))
     if not any(has_runs for _, has_runs in beside):
         beside = ()  # other problems than the paper's
@@ -125,13 +131,14 @@ def data_url(figure: Figure) -> str:
     return f"data:image/svg+xml;base64,{base64.b64encode(figure.svg).decode()}"
 
 
-def _section(problem: Problem, slug: str) -> Section:
+def _section(problem: Problem, slug: str, against: str | None) -> Section:
     dispersion = figures.dispersion_curves(problem, slug)
     return Section(
         slug,
         problem,
         problem.unequal_budgets(),
         tables.results(problem, slug),
+        paired.differences(problem, slug, against),
         (tables.by_capacity(problem, slug), tables.statistics(problem, slug)),
         tables.communication(problem, slug),
         tuple(tables.kept_shares(problem, slug)),

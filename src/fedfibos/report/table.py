@@ -11,12 +11,12 @@ class Cell:
 
     Attributes:
         text: What it says.
-        best: Whether it is the best of its column.
+        bold: Whether it stands out; what for, the table's note says.
         shade: Share in [0, 1] that the background shows; None for none.
     """
 
     text: str
-    best: bool = False
+    bold: bool = False
     shade: float | None = None
 
 
@@ -65,12 +65,12 @@ def row(*entries: str | Cell) -> tuple[Cell, ...]:
 
 
 def latex(table: Table) -> str:
-    """The table for a paper (needs ``booktabs``, and ``longtable`` for a long one); what is best is bold."""
+    """The table for a paper (needs ``booktabs``, and ``longtable`` for a long one); what stands out is bold."""
     spec = "".join("r" if column in table.numbers else "l" for column in range(len(table.columns)))
     lines = [" & ".join(map(escaped, table.columns)) + r" \\", r"\midrule"]
     block = None
     for entries in table.rows:
-        texts = [rf"\textbf{{{escaped(cell.text)}}}" if cell.best else escaped(cell.text) for cell in entries]
+        texts = [rf"\textbf{{{escaped(cell.text)}}}" if cell.bold else escaped(cell.text) for cell in entries]
         if table.blocked and entries[0].text == block:
             texts[0] = ""
         elif table.blocked and block is not None:
@@ -116,11 +116,11 @@ MOST_ON_A_PAGE = 40
 
 
 def markdown(table: Table) -> str:
-    """The table for a Markdown page; what is best is bold."""
+    """The table for a Markdown page; what stands out is bold."""
     align = ["---:" if column in table.numbers else "---" for column in range(len(table.columns))]
     lines = [table.columns, align]
     for entries in table.rows:
-        lines.append([f"**{cell.text}**" if cell.best else cell.text for cell in entries])
+        lines.append([f"**{cell.text}**" if cell.bold else cell.text for cell in entries])
     return "\n".join("| " + " | ".join(text.replace("|", r"\|") for text in line) + " |" for line in lines) + "\n"
 
 
@@ -146,6 +146,7 @@ LATEX = {
     "≥": r"$\geq$",
     "γ": r"$\gamma$",
     "–": "--",
+    "−": "$-$",
     "“": "``",
     "”": "''",
     "′": "'",

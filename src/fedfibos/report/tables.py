@@ -43,18 +43,23 @@ def best_of(columns: Sequence[Sequence[Spread | None]]) -> list[list[Cell]]:
         printed = [None if value is None else f"{100 * value.mean:.1f}" for value in column]
         known = [text for text in printed if text is not None]
         top = max(known, key=float) if len(set(known)) > 1 else None
-        marked.append([Cell(percent(v), best=p is not None and p == top) for v, p in zip(column, printed, strict=True)])
+        marked.append([Cell(percent(v), bold=p is not None and p == top) for v, p in zip(column, printed, strict=True)])
     return marked
+
+
+def headline(problem: Problem) -> dict[str, tuple[str, ...]]:
+    """The accuracies that methods are compared by: column -> where in ``final.json``."""
+    smallest = min(problem.experiment.federation.capacities)
+    of_smallest = {f"global, γ = {smallest:g}": ("global_accuracy", "submodels", str(smallest))}
+    paths = {k: v for k, v in ACCURACIES.items() if k != "local"} | of_smallest | {"local": ACCURACIES["local"]}
+    if any(group.over_seeds(*ADJUSTED, "last") for group in problem.groups):
+        paths["local, adjusted"] = ADJUSTED
+    return paths
 
 
 def results(problem: Problem, slug: str) -> Table:
     """Accuracy at the last evaluation."""
-    groups = problem.groups
-    smallest = min(problem.experiment.federation.capacities)
-    of_smallest = {f"global, γ = {smallest:g}": ("global_accuracy", "submodels", str(smallest))}
-    paths = {k: v for k, v in ACCURACIES.items() if k != "local"} | of_smallest | {"local": ACCURACIES["local"]}
-    if any(group.over_seeds(*ADJUSTED, "last") for group in groups):
-        paths["local, adjusted"] = ADJUSTED
+    groups, paths = problem.groups, headline(problem)
     columns = best_of([[group.over_seeds(*path, "last") for group in groups] for path in paths.values()])
     rows = [row(g.label, str(len(g.records)), *cells) for g, *cells in zip(groups, *columns, strict=True)]
     for group in problem.references:
