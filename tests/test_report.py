@@ -173,12 +173,12 @@ def test_one_run_twice_counts_once_and_two_results_of_one_seed_are_refused(runs,
 
 
 def test_unequal_budgets_are_said(runs):
-    assert content(runs).problems[0].unequal_budgets() == ""
+    assert content(runs).problems[0].unlike() == ""
     write_run(runs / "more", replace(EXPERIMENT, local=LocalTraining(steps=50), method=MethodChoice("heterofl")))
-    assert "no comparison at equal cost" in content(runs).problems[0].unequal_budgets()
+    assert "no comparison at equal cost" in content(runs).problems[0].unlike()
     masking = replace(EXPERIMENT.local, absent_labels="mask")
     write_run(runs / "masking", replace(EXPERIMENT, local=masking, method=MethodChoice("fedrolex")))
-    assert "(absent_labels) differs here" in content(runs).problems[0].unequal_budgets()
+    assert "(absent_labels) differs here" in content(runs).problems[0].unlike()
 
 
 def test_a_ceiling_stands_beside_what_it_is_the_ceiling_of(runs):
@@ -503,3 +503,16 @@ def test_a_single_seed_and_no_common_seed(runs, tmp_path):
     assert html(report)
     with pytest.raises(RecordError, match="no method of these runs is 'mine': there are fiarse, fedfibos"):
         build_report([runs], "mine")
+
+
+def test_runs_of_a_seed_that_dealt_other_examples_are_no_pair(runs):
+    def dealt(run, digest):
+        (runs / run / "environment.json").write_text(json.dumps({**ENVIRONMENT, "dealt_sha256": digest}))
+
+    dealt("fedfibos/seed-0", "aa")
+    assert content(runs).problems[0].unlike() == ""  # the other record does not say
+    dealt("fiarse/seed-0", "aa")
+    assert content(runs).problems[0].unlike() == ""
+    dealt("fiarse/seed-0", "bb")
+    assert "other examples in some runs of seed 0 (" in content(runs).problems[0].unlike()
+    assert [cell.text for cell in table(build_report([runs]), "differences").rows[0][1:3]] == ["1", "−20.0 (n = 1)"]

@@ -293,3 +293,14 @@ def test_validation_examples_are_kept_from_the_clients_and_stand_in_for_the_test
         return torch.cat([d.batch(torch.arange(len(d))).flatten(1) for d in data]).sort(0).values
 
     assert torch.equal(images(world.split.train, world.split.test), images(test_set.train))
+
+
+def test_the_environment_says_who_had_which_examples(toml, tmp_path):
+    def dealt(out: str, *overrides: str) -> str:
+        run(toml, tmp_path / out, "federation.rounds=1", *overrides)
+        return json.loads((tmp_path / out / "environment.json").read_text())["dealt_sha256"]
+
+    first = dealt("fedfibos")
+    assert dealt("fiarse", "method.name=fiarse", "local.steps=1") == first
+    assert dealt("seed", "seed=4") != first
+    assert dealt("alpha", "data.partition.alpha=0.4") != first

@@ -23,7 +23,7 @@ from fedfibos.dotted import flat
 from fedfibos.methods import METHODS
 from fedfibos.own import is_own
 from fedfibos.report.records import Record
-from fedfibos.runs.record import RecordError
+from fedfibos.runs.record import DEALT, RecordError
 from fedfibos.spread import Spread, spread
 from fedfibos.training import LocalTraining
 from fedfibos.validation import shown
@@ -60,6 +60,10 @@ class Group:
         found = {record.experiment.seed: _entry(record.final, keys) for record in self.records}
         return {seed: value for seed, value in found.items() if value is not None}
 
+    def dealt(self) -> dict[int, str | None]:
+        """Digest of who had which examples, by seed; None in records older than it."""
+        return {record.experiment.seed: record.environment.get(DEALT) for record in self.records}
+
 
 @dataclass(frozen=True)
 class Problem:
@@ -82,8 +86,8 @@ class Problem:
         """The settings that the groups share (method and local training are the first group's)."""
         return self.groups[0].experiment
 
-    def unequal_budgets(self) -> str:
-        """What of local training differs that makes a comparison unfair, in words; empty where nothing does."""
+    def unlike(self) -> str:
+        """What differs that makes a comparison unfair, in words: of local training, and of the data; else empty."""
         budgets = {
             (g.experiment.local.steps, g.experiment.local.epochs, g.experiment.local.batch_size) for g in self.groups
         }
@@ -95,6 +99,15 @@ class Problem:
             )
         if len(absent) > 1:
             said.append("What they do with classes that a client has no example of (absent_labels) differs here.")
+        dealt: dict[int, set[str]] = {}
+        for seed, digest in (item for group in self.groups for item in group.dealt().items()):
+            if digest is not None:
+                dealt.setdefault(seed, set()).add(digest)
+        if other := [str(seed) for seed, digests in sorted(dealt.items()) if len(digests) > 1]:
+            said.append(
+                f"Clients had other examples in some runs of seed {', '.join(other)} ({DEALT} in environment.json: "
+                "other data files, or versions of numpy or torch): no pairs."
+            )
         return " ".join(said)
 
 

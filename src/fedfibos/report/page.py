@@ -136,7 +136,7 @@ def _section(problem: Problem, slug: str, against: str | None) -> Section:
     return Section(
         slug,
         problem,
-        problem.unequal_budgets(),
+        problem.unlike(),
         tables.results(problem, slug),
         paired.differences(problem, slug, against),
         (tables.by_capacity(problem, slug), tables.statistics(problem, slug)),

@@ -16,9 +16,14 @@ from fedfibos.spread import Spread, spread
 
 
 def difference(one: Group, other: Group, *keys: str) -> Spread | None:
-    """``one`` minus ``other`` over the seeds that both have, of an entry of ``final.json``."""
+    """``one`` minus ``other`` over the seeds that both have, of an entry of ``final.json``.
+
+    Seeds whose clients are known to have had other examples in the two runs are no pairs.
+    """
     first, second = one.by_seed(*keys), other.by_seed(*keys)
-    return spread(first[seed] - second[seed] for seed in sorted(first.keys() & second.keys()))
+    mine, theirs = one.dealt(), other.dealt()
+    seeds = [n for n in sorted(first.keys() & second.keys()) if mine[n] is None or theirs[n] in (None, mine[n])]
+    return spread(first[seed] - second[seed] for seed in seeds)
 
 
 def differences(problem: Problem, slug: str, against: str | None = None) -> Table | None:

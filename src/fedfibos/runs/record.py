@@ -1,8 +1,8 @@
 """The run directory: what was run, where, what each round did, and what came out.
 
 - ``config.toml``: the experiment with every setting written out.
-- ``environment.json``: versions, hardware, commit, command, hashes of the user's own code; those of a resumption
-  elsewhere under ``resumed``.
+- ``environment.json``: versions, hardware, commit, command, digests of the user's own code and of who has which
+  examples; those of a resumption elsewhere under ``resumed``.
 - ``rounds.jsonl``: one object a round.
 - ``final.json``: the results, once the run is finished.
 - ``evaluation.json``: the last checkpoint measured anew (``fedfibos evaluate``), where somebody did.
@@ -39,6 +39,9 @@ ENVIRONMENT = "environment.json"
 ROUNDS = "rounds.jsonl"
 FINAL = "final.json"
 EVALUATION = "evaluation.json"
+DEALT = "dealt_sha256"
+"""Key of ``environment.json``: digest of who has which examples."""
+
 CODE = "code"
 """Folder of the copies of a user's own modules."""
 
@@ -84,6 +87,7 @@ class RunDirectory:
         resume: bool,
         device: str = "cpu",
         warn: Callable[[str], None] = lambda text: None,
+        dealt: str | None = None,
     ) -> RunDirectory:
         """Start a run directory, or go on with one, of which only its environment is noted before :meth:`go_on`.
 
@@ -95,10 +99,12 @@ class RunDirectory:
                 all of them (``cosine``).
             device: ``cpu`` or ``cuda``, for ``environment.json``.
             warn: Told where the user's own code has changed since.
+            dealt: Digest of who has which examples, for ``environment.json``.
 
         Raises:
             RecordError: It holds another experiment (names the first key that differs), a run of the same one while
-                ``resume`` is not given, other files, is another process's, or cannot be written.
+                ``resume`` is not given or whose data were dealt otherwise, other files, is another process's, or cannot
+                be written.
         """
         directory = cls(out)
         config = experiment if isinstance(experiment, str) else to_toml(experiment)
@@ -118,7 +124,7 @@ class RunDirectory:
             if not there:
                 write_whole(out / CONFIG, config)
             if changed or not (out / FINAL).exists():  # nothing is made of a finished run
-                directory._note_environment(device, own_code(experiment), warn)
+                directory._note_environment(device, own_code(experiment), warn, dealt)
                 directory._keep_code(experiment)
             directory._drop_unfinished_line()
         return directory
@@ -257,10 +263,16 @@ class RunDirectory:
             )
         return bool(changed)
 
-    def _note_environment(self, device: str, own: Mapping[str, Any], warn: Callable[[str], None]) -> None:
-        """Record where the run is made; a resumption in another environment is added to it."""
+    def _note_environment(
+        self, device: str, own: Mapping[str, Any], warn: Callable[[str], None], dealt: str | None
+    ) -> None:
+        """Record where the run is made; a resumption in another environment is added to it.
+
+        Raises:
+            RecordError: The data were dealt otherwise before.
+        """
         path = self.path / ENVIRONMENT
-        now = {**describe(device), **own}
+        now = {**describe(device), **own, **({DEALT: dealt} if dealt is not None else {})}
         if not path.exists():
             write_whole(path, json.dumps(now, indent=2) + "\n")
             return
@@ -268,6 +280,11 @@ class RunDirectory:
         resumed = first.pop("resumed", [])
         latest = resumed[-1] if resumed else first
         warn_of_changes(self.path, latest, own, warn)
+        if dealt is not None and latest.get(DEALT, dealt) != dealt:
+            raise RecordError(
+                f"{self.path} holds a run whose clients had other examples: other data files, or another version of "
+                f"numpy or torch (there {latest['numpy']}, {latest['torch']}): choose another --out"
+            )
         if any(latest.get(key) != value for key, value in now.items() if key != "command"):
             write_whole(path, json.dumps({**first, "resumed": [*resumed, now]}, indent=2) + "\n")
 

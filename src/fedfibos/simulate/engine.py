@@ -143,7 +143,7 @@ def simulate(
     """
     with reproducible():
         world = build_world(experiment, device=device, data_dir=data_dir, warn=on_warning)
-        directory = RunDirectory.open(out, experiment, resume, device, on_warning)
+        directory = RunDirectory.open(out, experiment, resume, device, on_warning, world.population.dealt_sha256)
         store = CheckpointStore(directory.path, experiment.run.score_home, experiment.run.score_bytes)
         checkpoint = store.load_latest(world.model.layout, on_warning) if resume else None
         if checkpoint is None:

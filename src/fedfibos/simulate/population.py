@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -100,6 +101,16 @@ class Population:
     def mean_size(self) -> float:
         """Mean number of training examples of a client."""
         return len(self.parts.positions) / len(self.parts)
+
+    @cached_property
+    def dealt_sha256(self) -> str:
+        """Of who has which examples, of which classes: equal where two runs deal the same data alike."""
+        digest = hashlib.sha256()
+        for dealt in (self.parts, self.test_parts):
+            for numbers in (dealt.positions, dealt.ends):
+                digest.update(numbers.numpy().data)
+        digest.update(self.train.labels.cpu().contiguous().numpy().data)
+        return digest.hexdigest()
 
     def class_priors(self, num_test: int, num_classes: int) -> ClassPriors:
         """Class frequencies of the clients that the test set's examples belong to."""
