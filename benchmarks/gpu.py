@@ -54,10 +54,10 @@ from fedfibos.models import build
 from fedfibos.reproducible import reproducible
 from fedfibos.round import federated_round
 from fedfibos.select import top_k
-from fedfibos.simulate import Interrupted, simulate
-from fedfibos.simulate.overlapped import AT_A_TIME, Overlapped
-from fedfibos.simulate.setting import Setting
-from fedfibos.simulate.workers import InProcess
+from fedfibos.simulation import Interrupted, simulate
+from fedfibos.simulation.overlapped import AT_A_TIME, Overlapped
+from fedfibos.simulation.setting import Setting
+from fedfibos.simulation.workers import InProcess
 from fedfibos.submodel import full
 from fedfibos.sweep import SweepProgress, run_study
 from fedfibos.training import LocalTraining

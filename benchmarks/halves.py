@@ -20,9 +20,9 @@ from fedfibos.round import federated_round, sample
 from fedfibos.rows import MemoryRows
 from fedfibos.scores import FileRows
 from fedfibos.select import top_k
-from fedfibos.simulate.engine import build_world
-from fedfibos.simulate.setting import Setting
-from fedfibos.simulate.workers import InProcess
+from fedfibos.simulation.engine import build_world
+from fedfibos.simulation.setting import Setting
+from fedfibos.simulation.workers import InProcess
 from fedfibos.submodel import budget
 
 STUDY = Path(__file__).parent.parent / "experiments" / "small" / "cifar10.toml"

@@ -28,8 +28,8 @@ from fedfibos.methods.fedfibos import FedFIbOS
 from fedfibos.methods.fiarse import FIARSE, PRESETS
 from fedfibos.model import model_of
 from fedfibos.round import federated_round
-from fedfibos.simulate.setting import Setting
-from fedfibos.simulate.workers import InProcess
+from fedfibos.simulation.setting import Setting
+from fedfibos.simulation.workers import InProcess
 from fedfibos.training import LocalTraining
 from fedfibos.types import Client
 

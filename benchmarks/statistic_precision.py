@@ -24,7 +24,7 @@ from fedfibos.environment import commit, cpu_model
 from fedfibos.evaluate import correct, evaluate
 from fedfibos.params import Layout
 from fedfibos.round import merge, run_in_turn, sample, submodels
-from fedfibos.simulate import World, build_world
+from fedfibos.simulation import World, build_world
 from fedfibos.submodel import Mask, mask_from_scores
 from fedfibos.theory import jaccard
 from fedfibos.types import Client, Upload

@@ -20,7 +20,7 @@ from fedfibos.report.records import Record
 from fedfibos.report.tables import by_capacity, results, statistics
 from fedfibos.round import federated_round, run_in_turn, sample
 from fedfibos.runs.summary import summarise
-from fedfibos.simulate import build_world, simulate
+from fedfibos.simulation import build_world, simulate
 from fedfibos.spread import Spread, spread
 from fedfibos.submodel import Mask, budget
 from fedfibos.training import LocalTraining

@@ -24,7 +24,7 @@ from fedfibos.cli.progress import progress_on
 from fedfibos.config.experiment import load_experiment
 from fedfibos.methods import METHODS
 from fedfibos.readable import duration, percent
-from fedfibos.simulate.population import Parts
+from fedfibos.simulation.population import Parts
 
 FEDAVG = Path(__file__).parent.parent / "experiments" / "digits" / "fedavg.toml"
 

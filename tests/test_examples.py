@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import importlib.util
+import json
+import re
+import subprocess
 import sys
 from pathlib import Path
 
@@ -68,6 +71,15 @@ def test_the_api_example_runs_and_learns(capsys):
     assert len(accuracies) == 5
     assert accuracies[0] > 0.9
     assert min(accuracies) > 0.5
+
+
+def test_the_experiment_from_python_runs_as_it_is_written(tmp_path):
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "own.md").read_text(), re.DOTALL)
+    (block,) = [block for block in blocks if "simulate(" in block]
+    (tmp_path / "experiments").symlink_to(ROOT / "experiments")
+    done = subprocess.run([sys.executable, "-c", block], cwd=tmp_path, capture_output=True, text=True, check=True)
+    final = json.loads((tmp_path / "runs" / "from-python" / "final.json").read_text())
+    assert done.stdout.split()[0] == final["params_sha256"]
 
 
 def docs_module(name, monkeypatch):

@@ -7,7 +7,7 @@ import torch
 
 from fedfibos.capacities import UNIFORM, Capacities, counts
 from fedfibos.round import LARGE_FLEET, sample
-from fedfibos.simulate.population import Parts
+from fedfibos.simulation.population import Parts
 from fedfibos.streams import stream
 
 

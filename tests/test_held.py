@@ -12,8 +12,8 @@ from fedfibos.flower import task_of
 from fedfibos.model import model_of
 from fedfibos.models import build
 from fedfibos.params import layout_of, maskable_names
-from fedfibos.simulate import simulate
-from fedfibos.simulate.engine import build_world
+from fedfibos.simulation import simulate
+from fedfibos.simulation.engine import build_world
 from fedfibos.submodel import budget
 
 

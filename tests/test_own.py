@@ -15,7 +15,7 @@ from fedfibos.config.experiment import load_experiment, to_toml
 from fedfibos.data import Split, TensorData, load
 from fedfibos.data.partition import Partition, partition
 from fedfibos.models import build
-from fedfibos.simulate import build_world
+from fedfibos.simulation import build_world
 from fedfibos.submodel import budget
 from fedfibos.validation import ExperimentError
 

@@ -18,7 +18,7 @@ from fedfibos.halves import from_halves, to_halves
 from fedfibos.methods import FedFIbOS
 from fedfibos.rows import MemoryRows
 from fedfibos.scores import FileRows
-from fedfibos.simulate import Interrupted, simulate
+from fedfibos.simulation import Interrupted, simulate
 from fedfibos.validation import ExperimentError
 
 EXPERIMENT = """

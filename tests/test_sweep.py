@@ -17,7 +17,7 @@ from fedfibos.cli.surroundings import INTERRUPTED, WRONG_USAGE
 from fedfibos.cli.sweep import result
 from fedfibos.config.experiment import to_toml
 from fedfibos.config.study import load_study
-from fedfibos.simulate import Interrupted, build_world
+from fedfibos.simulation import Interrupted, build_world
 from fedfibos.spread import Spread, spread
 from fedfibos.sweep import SweepProgress, run_study
 from fedfibos.validation import ExperimentError

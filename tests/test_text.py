@@ -18,7 +18,7 @@ from fedfibos.data import TextData, TokenData, ag_news, load
 from fedfibos.methods import METHODS
 from fedfibos.model import model_of
 from fedfibos.models import build, encode
-from fedfibos.simulate import simulate
+from fedfibos.simulation import simulate
 from fedfibos.training import LocalTraining
 from fedfibos.types import Client
 

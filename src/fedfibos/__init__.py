@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from fedfibos.round import federated_round as federated_round
     from fedfibos.round import run_in_turn as run_in_turn
     from fedfibos.round import sample as sample
-    from fedfibos.simulate import simulate as simulate
+    from fedfibos.simulation import simulate as simulate
     from fedfibos.submodel import Submodel as Submodel
     from fedfibos.submodel import mask_from_scores as mask_from_scores
     from fedfibos.training import LocalTraining as LocalTraining
@@ -66,7 +66,7 @@ _HOMES = {
     "partition": "fedfibos.data.partition",
     "run_in_turn": "fedfibos.round",
     "sample": "fedfibos.round",
-    "simulate": "fedfibos.simulate",
+    "simulate": "fedfibos.simulation",
     "submodel_module": "fedfibos.export",
 }
 

@@ -25,7 +25,7 @@ from fedfibos.runs.record import (
     latest_environment,
     own_code,
 )
-from fedfibos.simulate import Interrupted, WorkerError, simulate
+from fedfibos.simulation import Interrupted, WorkerError, simulate
 
 OnRound = Callable[[Mapping[str, Any]], None]
 
@@ -78,7 +78,7 @@ def run_study(
         study: The runs.
         out: Folder of the run directories.
         progress: Told of every run.
-        workers: As of :func:`fedfibos.simulate.simulate`.
+        workers: As of :func:`fedfibos.simulation.simulate`.
         device: As there.
         data_dir: As there.
 

@@ -26,7 +26,7 @@ from fedfibos.model import model_of
 from fedfibos.models import build
 from fedfibos.runs.reopen import reopen
 from fedfibos.select import top_k, top_k_many
-from fedfibos.simulate import simulate
+from fedfibos.simulation import simulate
 from fedfibos.training import LocalTraining
 
 pytestmark = pytest.mark.slow

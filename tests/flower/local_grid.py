@@ -26,7 +26,7 @@ from fedfibos.flower import Task, client_app, server_app
 from fedfibos.flower.new import TEMPLATE
 from fedfibos.flower.task import Federation
 from fedfibos.model import Model
-from fedfibos.simulate import build_world
+from fedfibos.simulation import build_world
 
 RUN, SERVER = 1, 1
 
@@ -40,7 +40,7 @@ def experiment_task(experiment: Experiment, model: Model, **federation: Any) -> 
 
     Args:
         experiment: What the simulator would run. Clients declare their capacities themselves.
-        model: Its model, as of :func:`fedfibos.simulate.build_world`.
+        model: Its model, as of :func:`fedfibos.simulation.build_world`.
         **federation: Further fields of :class:`Federation`.
     """
     own = experiment.federation

@@ -27,7 +27,7 @@ from fedfibos.flower.measure import Limits, affordable
 from fedfibos.flower.meter import Meter
 from fedfibos.flower.new import FILES, TEMPLATE
 from fedfibos.flower.task import Federation
-from fedfibos.simulate import CheckpointStore
+from fedfibos.simulation import CheckpointStore
 from fedfibos.types import Client
 from fedfibos.wire.payload import WireError
 

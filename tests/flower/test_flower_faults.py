@@ -12,7 +12,7 @@ from local_grid import Deployment, experiment_of, lines_of
 
 from fedfibos.flower.messages import PAYLOAD, payload_in, payload_record
 from fedfibos.round import NoUploadError
-from fedfibos.simulate import simulate
+from fedfibos.simulation import simulate
 from fedfibos.wire.coding import decode_download, decode_upload, encode_upload, token_of
 
 BAD = 2

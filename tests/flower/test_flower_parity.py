@@ -6,7 +6,7 @@ import pytest
 from local_grid import Deployment, experiment_of, lines_of
 
 from fedfibos.methods import METHODS
-from fedfibos.simulate import simulate
+from fedfibos.simulation import simulate
 
 HEADER = 96
 """Bytes of a payload besides values and mask, generously."""

@@ -136,7 +136,7 @@ def _simulate(settings: Any, out: Path, again: Sequence[str], **options: Any) ->
     """Run the engine, show its progress and results; Ctrl-C says how to resume (``again``)."""
     from fedfibos.cli.progress import progress_on
     from fedfibos.cli.results import show_results
-    from fedfibos.simulate import Interrupted, simulate
+    from fedfibos.simulation import Interrupted, simulate
 
     console = console_here()
     progress = progress_on(console)
@@ -187,7 +187,7 @@ def sweep(
     """Run every cell of a study with every seed; finished runs are skipped, broken ones resumed."""
     from fedfibos.cli.sweep import again
     from fedfibos.cli.sweep import sweep as run_sweep
-    from fedfibos.simulate import Interrupted
+    from fedfibos.simulation import Interrupted
 
     look_beside(study)
     rest = ["--workers", str(workers)] if workers is not None else []
@@ -317,7 +317,7 @@ def methods(
     """List the methods: what each selects, its presets and its paper, and what each capacity costs a client."""
     from fedfibos.cli.methods import costs_in, costs_of, show_methods
     from fedfibos.config.experiment import load_experiment
-    from fedfibos.simulate import build_world
+    from fedfibos.simulation import build_world
 
     console = console_here()
     if experiment is None:
@@ -356,7 +356,7 @@ def demo(
 ) -> int:
     """Compare all methods at the same capacities on the bundled digits; about a minute."""
     from fedfibos.cli.demo import new_folder, run_demo
-    from fedfibos.simulate import Interrupted
+    from fedfibos.simulation import Interrupted
 
     try:
         run_demo(out or new_folder(Path("runs")), workers, console_here())

@@ -19,7 +19,7 @@ from fedfibos.config.experiment import Experiment
 from fedfibos.config.sections import Data, Evaluation, Federation, MethodChoice, ModelChoice
 from fedfibos.data.partition import Partition
 from fedfibos.readable import percent
-from fedfibos.simulate import simulate
+from fedfibos.simulation import simulate
 from fedfibos.training import LocalTraining
 
 SMALLEST = 0.0625

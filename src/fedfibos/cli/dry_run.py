@@ -15,8 +15,8 @@ from fedfibos.cautions import cautions
 from fedfibos.config.experiment import Experiment, to_toml
 from fedfibos.cost import Cost, cost
 from fedfibos.readable import percent
-from fedfibos.simulate import World, build_world
-from fedfibos.simulate.population import Population
+from fedfibos.simulation import World, build_world
+from fedfibos.simulation.population import Population
 
 
 def plan(world: World, experiment: Experiment) -> list[tuple[int, Cost]]:

@@ -22,7 +22,7 @@ from fedfibos.method import Method
 from fedfibos.model import Model, keeps_statistics
 from fedfibos.runs.record import CONFIG
 from fedfibos.runs.reopen import reopen
-from fedfibos.simulate.checkpoint import Checkpoint, CheckpointStore
+from fedfibos.simulation.checkpoint import Checkpoint, CheckpointStore
 from fedfibos.submodel import check_capacity
 from fedfibos.types import Client, Dataset
 

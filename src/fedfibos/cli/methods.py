@@ -21,7 +21,7 @@ from fedfibos.method import Method
 from fedfibos.methods import METHODS, PRESETS
 from fedfibos.model import model_of
 from fedfibos.models import build, encode
-from fedfibos.simulate import World
+from fedfibos.simulation import World
 from fedfibos.submodel import Slice
 from fedfibos.training import LocalTraining
 from fedfibos.types import Client

@@ -22,7 +22,7 @@ from fedfibos.readable import percent
 from fedfibos.reproducible import reproducible
 from fedfibos.runs.record import RunDirectory
 from fedfibos.runs.summary import summarise
-from fedfibos.simulate.checkpoint import Checkpoint, CheckpointStore
+from fedfibos.simulation.checkpoint import Checkpoint, CheckpointStore
 from fedfibos.submodel import full
 from fedfibos.types import Dataset
 

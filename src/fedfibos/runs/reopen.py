@@ -8,7 +8,7 @@ from pathlib import Path
 
 from fedfibos.config.experiment import Experiment, load_experiment
 from fedfibos.runs.record import CONFIG, RecordError, latest_environment, own_code, warn_of_changes
-from fedfibos.simulate import Checkpoint, CheckpointStore, World, build_world
+from fedfibos.simulation import Checkpoint, CheckpointStore, World, build_world
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ def reopen(
 
     Raises:
         RecordError: No run directory, or one without a sound checkpoint (records are often kept without).
-        ValueError, FileNotFoundError: As of :func:`fedfibos.simulate.build_world`.
+        ValueError, FileNotFoundError: As of :func:`fedfibos.simulation.build_world`.
     """
     if not (run / CONFIG).is_file():
         raise RecordError(f"{run} must be a run directory, it has no {CONFIG}")

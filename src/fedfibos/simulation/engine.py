@@ -27,11 +27,11 @@ from fedfibos.reproducible import reproducible
 from fedfibos.round import RoundReport, federated_round, sample
 from fedfibos.runs.record import RunDirectory
 from fedfibos.runs.summary import summarise
-from fedfibos.simulate.checkpoint import Checkpoint, CheckpointStore
-from fedfibos.simulate.dropout import NO_ANSWER, leaving_out, silent
-from fedfibos.simulate.population import Population, populate, some
-from fedfibos.simulate.setting import Setting
-from fedfibos.simulate.workers import Executor, executor
+from fedfibos.simulation.checkpoint import Checkpoint, CheckpointStore
+from fedfibos.simulation.dropout import NO_ANSWER, leaving_out, silent
+from fedfibos.simulation.population import Population, populate, some
+from fedfibos.simulation.setting import Setting
+from fedfibos.simulation.workers import Executor, executor
 from fedfibos.streams import stream
 
 Warn = Callable[[str], None]

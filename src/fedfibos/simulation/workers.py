@@ -27,8 +27,8 @@ from fedfibos.model import Model
 from fedfibos.own import told
 from fedfibos.params import Params
 from fedfibos.round import Job
-from fedfibos.simulate.overlapped import Overlapped
-from fedfibos.simulate.setting import Setting
+from fedfibos.simulation.overlapped import Overlapped
+from fedfibos.simulation.setting import Setting
 from fedfibos.submodel import Mask, Slice, Submodel
 from fedfibos.types import Client, Upload
 

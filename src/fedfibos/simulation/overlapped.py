@@ -19,7 +19,7 @@ from fedfibos.method import Method
 from fedfibos.model import Model
 from fedfibos.params import Params
 from fedfibos.round import Job
-from fedfibos.simulate.setting import Setting
+from fedfibos.simulation.setting import Setting
 from fedfibos.submodel import Mask, Submodel
 from fedfibos.types import Client, Upload
 

@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 
 from fedfibos.config.experiment import load_experiment
-from fedfibos.simulate import simulate
-from fedfibos.simulate.dropout import NO_ANSWER, leaving_out, silent
+from fedfibos.simulation import simulate
+from fedfibos.simulation.dropout import NO_ANSWER, leaving_out, silent
 from fedfibos.training import LocalTraining
 from fedfibos.types import Client
 from fedfibos.validation import ExperimentError
@@ -100,7 +100,7 @@ def test_the_round_is_that_of_those_that_answer(experiment, tmp_path, monkeypatc
     (line,) = lines(tmp_path / "some")
     answered = sorted(set(line["participants"]) - set(line["silent"]))
     assert 0 < len(answered) < 5
-    monkeypatch.setattr("fedfibos.simulate.engine.sample", lambda *_: answered)
+    monkeypatch.setattr("fedfibos.simulation.engine.sample", lambda *_: answered)
     fewer = replace(some, federation=replace(some.federation, dropout=0.0, cohort=len(answered)))
     assert simulate(fewer, tmp_path / "fewer", workers=1)["params_sha256"] == final["params_sha256"]
 

@@ -14,9 +14,9 @@ from fedfibos.methods import METHODS
 from fedfibos.model import model_of
 from fedfibos.models import build
 from fedfibos.round import federated_round
-from fedfibos.simulate.overlapped import Overlapped
-from fedfibos.simulate.setting import Setting
-from fedfibos.simulate.workers import InProcess, WorkerPool
+from fedfibos.simulation.overlapped import Overlapped
+from fedfibos.simulation.setting import Setting
+from fedfibos.simulation.workers import InProcess, WorkerPool
 from fedfibos.training import LocalTraining
 from fedfibos.types import Client
 

@@ -17,10 +17,10 @@ import torch
 from fedfibos.config.experiment import load_experiment
 from fedfibos.data import load
 from fedfibos.round import NoUploadError
-from fedfibos.simulate import CheckpointStore, Interrupted, simulate
-from fedfibos.simulate import engine as engine_module
-from fedfibos.simulate.engine import build_world
-from fedfibos.simulate.population import Parts
+from fedfibos.simulation import CheckpointStore, Interrupted, simulate
+from fedfibos.simulation import engine as engine_module
+from fedfibos.simulation.engine import build_world
+from fedfibos.simulation.population import Parts
 
 BASE = """
 seed = 3
