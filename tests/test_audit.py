@@ -110,6 +110,9 @@ def test_the_audit_of_a_run_agrees_with_its_record(run, capsys):
     assert result["round"] == 2
     for found in result["capacities"].values():
         assert all(0.0 <= found[way] <= 1.0 for way in ("client_ordered", "shuffled", "recalibrated"))
+    final = json.loads((run / "final.json").read_text())
+    assert result["examples"] == 360  # the clients' own test splits together are the whole test set
+    assert result["capacities"]["1.0"]["recalibrated"] == final["global_accuracy"]["full"]["last"]
 
 
 def test_the_diagnosis_of_a_run(run, capsys):

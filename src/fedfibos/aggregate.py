@@ -45,10 +45,7 @@ class Sums:
         """Add one participant's upload."""
         submodel = upload.submodel
         submodel.add_to(self.delta, upload.delta, weight)
-        if upload.counted is None:
-            submodel.count_in(self.holders, weight)
-        else:
-            submodel.add_to(self.holders, upload.counted.to(torch.float32), weight)
+        _count_in(self.holders, upload, weight)
         self.weight += weight
         if isinstance(submodel, Slice):
             _, before = self.slices.get(submodel.widths, (submodel, 0.0))
@@ -60,7 +57,7 @@ class Sums:
                 )
             submodel.add_to(self.statistic, upload.statistic, 1.0)
             if upload.observed == "held":
-                submodel.count_in(self.observers, 1.0)
+                _count_in(self.observers, upload, 1.0)
             else:
                 self.observers.add_(1.0)
 
@@ -84,3 +81,11 @@ class Sums:
             return None
         observed = self.observers > 0
         return self.statistic / self.observers.clamp_min(1.0), observed  # 0 where nobody observed
+
+
+def _count_in(total: Tensor, upload: Upload, weight: float) -> None:
+    """``total += weight`` on every coordinate that the upload counts as holding, in place."""
+    if upload.counted is None:
+        upload.submodel.count_in(total, weight)
+    else:
+        upload.submodel.add_to(total, upload.counted[: total.numel()].to(torch.float32), weight)

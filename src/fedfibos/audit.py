@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from fedfibos.evaluate import Trial, correct
+from fedfibos.evaluate import Trial, correct, right, share
 from fedfibos.inputs import forward
 from fedfibos.method import Method
 from fedfibos.model import Model, has_batch_norm
@@ -76,7 +76,7 @@ def audit(
             "client": client.id,
             "client_ordered": _on_batch_statistics(model, params, submodel, test, ordered, batch_size),
             "shuffled": _on_batch_statistics(model, params, submodel, test, shuffled, batch_size),
-            "recalibrated": float(hits.float().mean()),
+            "recalibrated": share(hits),
         }
     return {"round": clients[0].round, "batch_size": batch_size, "examples": len(ordered), "capacities": found}
 
@@ -101,9 +101,5 @@ def _on_batch_statistics(
     if len(batches[-1]) == 1:  # has no variance
         batches[-2:] = [torch.cat(batches[-2:])]
     with torch.inference_mode():
-        hits = sum(
-            int((scores.argmax(1).cpu() == test.labels[batch]).sum())
-            for batch in batches
-            for scores in [forward(module, model.place(test.batch(batch)))]
-        )
-    return hits / len(order)
+        hits = [right(forward(module, model.place(test.batch(batch))).cpu(), test.labels[batch]) for batch in batches]
+    return share(torch.cat(hits))

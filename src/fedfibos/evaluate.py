@@ -88,20 +88,29 @@ def correct(
 
 
 def _hits(logits: Tensor, labels: Tensor, priors: ClassPriors | None, batch: Tensor) -> Tensor:
-    sound = logits.isfinite().all(1)  # of logits that are no numbers argmax would make the first class
-    plain = (logits.argmax(1) == labels) & sound
+    plain = right(logits, labels)
     if priors is None:
         return torch.stack([plain, plain])
     adjusted = logits.float().clone()
     adjusted[:, : priors.table.shape[1]] += priors.table[priors.row[batch]]
-    return torch.stack([plain, (adjusted.argmax(1) == labels) & sound])
+    return torch.stack([plain, (adjusted.argmax(1) == labels) & _sound(logits)])
+
+
+def right(logits: Tensor, labels: Tensor) -> Tensor:
+    """Whether each example's largest logit is its label's; bool, shape ``(n,)``."""
+    return (logits.argmax(1) == labels) & _sound(logits)
+
+
+def _sound(logits: Tensor) -> Tensor:
+    """Where all logits are numbers: of others argmax would make the first class."""
+    return logits.isfinite().all(1)
 
 
 def accuracy(
     model: Model, params: Params, submodel: Submodel, data: Dataset, calibration: Dataset | None = None
 ) -> float:
     """Share of a data set that a submodel classifies correctly, in [0, 1]; see :func:`correct`."""
-    return _accuracy(correct(model, params, Trial(submodel), data, 500, calibration)[0])
+    return share(correct(model, params, Trial(submodel), data, 500, calibration)[0])
 
 
 CALIBRATION_BATCH = 500
@@ -195,14 +204,14 @@ def evaluate(
     for capacity, members in by_capacity.items():
         key, tried = str(capacity), members if method.personal else members[:1]
         on_test = [hits[capacity, client.id] for client in tried]
-        global_[key] = mean([_accuracy(tensor[0]) for everywhere, tensor in on_test if everywhere])
+        global_[key] = mean([share(tensor[0]) for everywhere, tensor in on_test if everywhere])
         own = []
         for client, (everywhere, tensor) in zip(members, on_test * (len(members) // len(tried)), strict=True):
             own.append(tensor[:, test_parts[client.id]] if everywhere else tensor)
         local[key] = [tensor for tensor in own if tensor.shape[1]]
     return {
         "global": {
-            "full": _accuracy(hits[1.0, whole.id][1][0]),
+            "full": share(hits[1.0, whole.id][1][0]),
             "submodels": {**global_, "mean": mean([a for a in global_.values() if a is not None])},
         },
         "local": {**_over_clients(local, 0), "adjusted": _over_clients(local, 1)},
@@ -212,12 +221,13 @@ def evaluate(
 
 def _over_clients(local: Mapping[str, Sequence[Tensor]], row: int) -> dict[str, Any]:
     """Mean over clients of a row of their hits: of all of them, and capacity by capacity."""
-    accuracies = {key: [_accuracy(hits[row]) for hits in own] for key, own in local.items()}
+    accuracies = {key: [share(hits[row]) for hits in own] for key, own in local.items()}
     return {
         "mean": mean([accuracy for values in accuracies.values() for accuracy in values]),
         "by_capacity": {key: mean(values) for key, values in accuracies.items()},
     }
 
 
-def _accuracy(hits: Tensor) -> float:
+def share(hits: Tensor) -> float:
+    """Of hits, in [0, 1]."""
     return int(hits.sum()) / len(hits)

@@ -9,7 +9,7 @@ from typing import Literal
 
 import torch
 
-from fedfibos.fields import check_fields
+from fedfibos.fields import check_fields, check_positive
 
 
 @dataclass(frozen=True)
@@ -64,9 +64,7 @@ class LocalTraining:
         self._check_numbers()
 
     def _check_numbers(self) -> None:
-        for name in ("lr", "decay"):
-            if not getattr(self, name) > 0:
-                raise ValueError(f"{name} must be a positive number, got {getattr(self, name)}")
+        check_positive(self, "lr", "decay")
         for name in ("momentum", "weight_decay", "clip_norm"):
             if not getattr(self, name) >= 0:
                 raise ValueError(f"{name} must be 0 or a positive number, got {getattr(self, name)}")
@@ -82,11 +80,6 @@ class LocalTraining:
         if self.schedule == "milestones":
             return replace(self, lr=self.lr * self.decay ** sum(t >= m for m in self.milestones))
         return self
-
-    @property
-    def num_moments(self) -> int:
-        """Numbers that the optimiser keeps of every parameter."""
-        return 2 if self.optimizer == "adamw" else int(self.momentum > 0)
 
     def autocast(self, device: torch.device) -> AbstractContextManager[object]:
         """The precision of a forward pass."""

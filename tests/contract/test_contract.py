@@ -302,6 +302,35 @@ def test_a_word_that_a_method_does_not_know_is_refused_when_it_is_made(name):
                 METHODS[name](**{field.name: "nonsense"})
 
 
+@pytest.mark.parametrize("name", METHODS)
+def test_a_field_is_what_it_is_declared_as_when_a_method_is_made(name):
+    wrong = {bool: ("no", "True or False"), int: (2.5, "an integer"), float: (math.inf, "a finite number")}
+    for field in dataclasses.fields(METHODS[name]):
+        value = getattr(METHODS[name](), field.name)
+        if type(value) in wrong:
+            given, said = wrong[type(value)]
+            with pytest.raises(ValueError, match=f"{field.name} must be {said}, got "):
+                METHODS[name](**{field.name: given})
+    for rate in (0, -1.0):
+        with pytest.raises(ValueError, match=f"server_lr must be a positive number, got {rate}"):
+            METHODS[name](server_lr=rate)
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "said"),
+    [
+        ("steps", 2.5, "an integer, got 2.5"),
+        ("steps", "5", "an integer, got '5'"),
+        ("epochs", True, "an integer, got True"),
+        ("lr", "x", "a finite number, got 'x'"),
+        ("momentum", math.nan, "a finite number, got nan"),
+    ],
+)
+def test_local_training_is_what_it_is_declared_as(field, value, said):
+    with pytest.raises(ValueError, match=f"^{field} must be {said}$"):
+        LocalTraining(**{field: value})
+
+
 def test_the_nearest_word_is_named():
     with pytest.raises(ValueError, match="got 'clint'; did you mean 'client'"):
         METHODS["fedfibos"](sharing="clint")
@@ -313,3 +342,23 @@ def test_a_cohort_is_different_clients(ids, method, model):
     clients = [replace(cohort()[0], id=n) for n in ids]
     with pytest.raises(ValueError, match="a cohort must be different clients"):
         federated_round(method, model, method.init(params), params, clients, run_in_turn)
+
+
+@pytest.mark.parametrize("sharing", ["shared", "client"])
+def test_a_score_is_the_mean_of_those_that_have_the_class(sharing):
+    """Four clients of one class each under masked labels: the others' zeros in a class's row are no estimates of it."""
+    method = METHODS["fedfibos"](sharing=sharing, fisher="held", prior="none")
+    model = model_of(MODELS["mlp"](), example=torch.zeros(2, *INPUT))
+    local = LocalTraining(steps=2, batch_size=4, lr=0.05, absent_labels="mask")
+    one_class = [TensorData(data(n).inputs, torch.full((12,), n)) for n in range(CLASSES)]
+    clients = [Client(n, 1.0, 0, 7, local, one_class[n]) for n in range(CLASSES)]
+    params = model.initial_params()
+    before = method.init(params)
+    state, after, _ = federated_round(method, model, before, params, clients, run_in_turn)
+    place = model.layout.names.index("classifier.weight")
+    for client in clients:
+        alone = method.train(model, params, method.extract(model, before, params, client), client).statistic
+        scores = method.importance(state, after, client)
+        own, score = (model.layout.maskable_views(vector)[place][client.id] for vector in (alone, scores))
+        torch.testing.assert_close(score, own)
+        assert bool((own > 0).any())

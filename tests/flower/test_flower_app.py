@@ -17,6 +17,7 @@ import torch
 from local_grid import LocalGrid, Node, lines_of, run_template, server_context, template_app, template_config
 from rich.console import Console
 from safetensors.torch import load_file
+from torch import nn
 
 from fedfibos.cli import main
 from fedfibos.cli.flower import show_traffic
@@ -26,7 +27,7 @@ from fedfibos.flower.launch import LaunchError, Processes, free_port
 from fedfibos.flower.measure import Limits, affordable
 from fedfibos.flower.meter import Meter
 from fedfibos.flower.new import FILES, TEMPLATE
-from fedfibos.flower.task import Federation
+from fedfibos.flower.task import Federation, task_of
 from fedfibos.simulation import CheckpointStore
 from fedfibos.types import Client
 from fedfibos.wire.payload import WireError
@@ -354,3 +355,13 @@ def test_the_byte_table_fits_80_columns():
     assert "…" not in text
     assert text.count("500.0 kB") == 3
     assert "158.3%" in text
+
+
+def test_a_task_that_cannot_be_trained_is_one_line_at_any_capacity():
+    module = nn.Sequential(nn.Flatten(), nn.Linear(64, 8), nn.BatchNorm1d(8), nn.Linear(8, 10))
+    config = {"method.name": "fedfibos", "method.fisher_from": "per_example"}
+    task = task_of(module, {**config, "federation.rounds": 1, "federation.cohort": 1})
+    with pytest.raises(
+        WireError, match=r"no capacity from 1 down keeps within memory-limit 1000000000: fisher_from = .per_example"
+    ):
+        affordable(task, template_app().test({}), Limits(memory=1e9))

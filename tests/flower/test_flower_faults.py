@@ -325,3 +325,16 @@ def test_a_rejected_upload_does_not_count_in_a_client_held_score(tmp_path):
         results[scores] = deployment.run(tmp_path / scores)["params_sha256"]
         assert [list(line["rejected"]) for line in lines_of(tmp_path / scores)] == [[], [str(BAD)], [], []]
     assert results["client"] == results["server"]
+
+
+@pytest.mark.parametrize("sharing", ["client", "blend"])
+def test_scores_that_clients_hold_go_on_with_more_rounds(tmp_path, sharing):
+    """What a resumption may change makes no other run of it, for the clients' files either."""
+    results = {}
+    for name, rounds in (("whole", (5,)), ("longer", (3, 5))):
+        for number in rounds:
+            experiment = everyone(tmp_path, f"method.sharing={sharing}", f"federation.rounds={number}")
+            deployment = Deployment(experiment, state_dir=tmp_path / f"devices-{name}", scores="client")
+            results[name] = deployment.run(tmp_path / name, resume=number == 5 and name == "longer")
+        assert [line["rejected"] for line in lines_of(tmp_path / name)] == [{}] * 5
+    assert results["whole"]["params_sha256"] == results["longer"]["params_sha256"]

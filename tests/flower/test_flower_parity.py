@@ -15,6 +15,13 @@ VARIANTS: dict[str, tuple[str, ...]] = {
     **{name: (f"method.name={name}",) for name in METHODS},
     "fedavg-narrow": ("method.name=fedavg", "method.capacity=0.25"),
     "heterofl-masked-labels": ("method.name=heterofl", "local.absent_labels=mask"),
+    "fedfibos-masked-labels": ("method.name=fedfibos", "local.absent_labels=mask"),
+    "fedfibos-client-held-masked-labels": (
+        "method.name=fedfibos",
+        "method.sharing=client",
+        "method.fisher=held",
+        "local.absent_labels=mask",
+    ),
     "fiarse-moved": ("method.name=fiarse", "method.holders=moved"),
     "fedfibos-client": ("method.name=fedfibos", "method.sharing=client"),
     "fedfibos-blend-none": ("method.name=fedfibos", "method.sharing=blend", "method.prior=none"),

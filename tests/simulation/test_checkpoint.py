@@ -142,3 +142,30 @@ def test_meta_names_every_file_with_its_digest(tmp_path):
     meta = json.loads((tmp_path / "checkpoint" / "round-000001" / "meta.json").read_text())
     assert meta["files"].keys() == {"params.safetensors", "state.safetensors", "../rows/000002-000001.safetensors"}
     assert all(len(digest) == 64 for digest in meta["files"].values())
+
+
+def test_a_row_that_is_damaged_between_checkpoints_is_not_taken_for_sound(tmp_path):
+    """A checkpoint names the digest of what it wrote, not of what has become of the file."""
+    store = CheckpointStore(tmp_path)
+    state = State({"score": torch.zeros(6)}).with_row(0, torch.ones(6))
+    store.save(at(1, state))
+    file = tmp_path / "checkpoint" / "rows" / "000000-000001.safetensors"
+    content = bytearray(file.read_bytes())
+    content[-1] ^= 0xFF
+    file.write_bytes(content)
+    store.save(at(2, state))
+    warnings: list[str] = []
+    assert CheckpointStore(tmp_path).load_latest(LAYOUT, warnings.append) is None
+    assert [warning.split(" is")[0] for warning in warnings] == ["checkpoint round-000002", "checkpoint round-000001"]
+
+
+def test_a_row_read_back_keeps_its_digest(tmp_path):
+    state = State({"score": torch.zeros(6)}).with_row(0, torch.ones(6))
+    CheckpointStore(tmp_path).save(at(1, state))
+    store = CheckpointStore(tmp_path)
+    store.save(at(2, store.load_latest(LAYOUT, fail).state))
+    one, two = (
+        json.loads((tmp_path / "checkpoint" / f"round-00000{t}" / "meta.json").read_text())["files"] for t in (1, 2)
+    )
+    row = "../rows/000000-000001.safetensors"
+    assert one[row] == two[row]

@@ -54,19 +54,18 @@ def affordable(task: Task, data: Dataset, limits: Limits) -> float:
         limits: What the device has.
 
     Raises:
-        WireError: Not even the smallest capacity keeps within the limits.
+        WireError: Not even the smallest capacity keeps within the limits, or the task cannot be trained here.
     """
-    why = ""
     for capacity in CAPACITIES:
         try:
             found = cost(task.method, task.model, capacity, data, task.local)
-        except ValueError as error:  # no slice of the model is as small as this
-            why = f": {error}"
-            break
+        except ValueError as error:  # no slice of the model is as small as this; no training on these examples
+            raise WireError(f"no capacity from {capacity:g} down keeps within {limits}: {error}") from error
         if limits.allow(found) and (limits.seconds is None or step_seconds(task, capacity, data) <= limits.seconds):
             return capacity
-    masks = not why and isinstance(_submodel(task, _client(task, CAPACITIES[-1], data, 1)), Mask)
+    masks = isinstance(_submodel(task, _client(task, CAPACITIES[-1], data, 1)), Mask)
     too_large = limits.memory is not None and found.memory > limits.memory
+    why = ""
     if masks and (too_large or limits.seconds is not None):
         why = (
             ": a mask is trained in tensors of full size, whatever it holds; set capacity, or bytes-per-round, or "

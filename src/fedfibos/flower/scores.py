@@ -8,6 +8,7 @@ that one: exactly the score that the server would hold.
 from __future__ import annotations
 
 import hashlib
+import json
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from torch import Tensor
 from fedfibos.files import whole
 from fedfibos.flower.task import Task, shares_a_score
 from fedfibos.rows import MemoryRows
+from fedfibos.runs.record import fixed_settings
 from fedfibos.submodel import Mask
 from fedfibos.types import Client, State, Upload
 from fedfibos.wire.payload import WireError
@@ -101,4 +103,6 @@ class HeldScore:
             save_file(kept, temporary, {"task": self._fingerprint()})
 
     def _fingerprint(self) -> str:
-        return hashlib.sha256(self.task.settings.encode()).hexdigest()[:16]
+        """Of what makes another run: the server may go on with another deadline, or with more rounds."""
+        fixed = json.dumps(fixed_settings(self.task.settings), sort_keys=True)
+        return hashlib.sha256(fixed.encode()).hexdigest()[:16]

@@ -226,7 +226,8 @@ class SubmodelStrategy(Strategy):
             try:
                 if reply is None:
                     raise WireError(self._no_answer())
-                most = budget(client.capacity, layout.num_maskable)
+                # one coordinate a tensor at least, where every tensor has its share
+                most = max(budget(client.capacity, layout.num_maskable), layout.num_maskable_tensors)
                 yield client, decode_mask(payload_in(reply), client.id, self.t, most, layout)
             except WireError as error:
                 self.rejected[client.id] = f"no mask: {error}"

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from fedfibos.aggregate import Average, Sums
 from fedfibos.channels.slices import prefix
-from fedfibos.fields import check_fields
+from fedfibos.fields import check_fields, check_positive
 from fedfibos.local import local_training
 from fedfibos.model import Model
 from fedfibos.params import Params
@@ -42,6 +42,7 @@ class FedAvg:
 
     def __post_init__(self) -> None:
         check_fields(self)
+        check_positive(self, "server_lr")
         check_capacity(self.capacity, "fedavg")
 
     @property

@@ -47,7 +47,7 @@ from fedfibos.channels.blocks import (
     positional,
 )
 from fedfibos.channels.slices import CapacityBasis, input_dims, scaler_cautions, train_slice, width_of
-from fedfibos.fields import check_fields
+from fedfibos.fields import check_fields, check_positive
 from fedfibos.model import Model
 from fedfibos.params import Params
 from fedfibos.submodel import Slice, Submodel, full
@@ -76,6 +76,7 @@ class FedBRB:
 
     def __post_init__(self) -> None:
         check_fields(self)
+        check_positive(self, "server_lr")
         if not 0.0 <= self.broadcast <= 1.0:
             raise ValueError(f"broadcast must be in [0, 1], got {self.broadcast:g}")
 

@@ -15,6 +15,8 @@ Deviations:
     - Line 17's Δ is x̃ off the mask, which would pull unheld weights to zero: ours is zero there.
     - Line 20 divides by A; the default divides each coordinate by its holders (``average``), as compared methods do.
     - Line 14 squares the minibatch gradient, equation 9 the per-example ones: ``fisher_from``.
+    - With masked labels (``absent_labels``) held estimates leave out the classes that a client has no example of;
+      dense ones are zero there.
     - Normalisation parameters are always held and not ranked. M is constant within a round (line 12's argument
       x_{t,k} is left over from FIARSE).
 """
@@ -30,7 +32,7 @@ import torch
 from torch import Tensor
 
 from fedfibos.aggregate import Average, Sums
-from fedfibos.fields import check_fields
+from fedfibos.fields import check_fields, check_positive
 from fedfibos.fisher import Ema, FisherObserver
 from fedfibos.local import local_training
 from fedfibos.model import Model
@@ -82,6 +84,7 @@ class FedFIbOS:
 
     def __post_init__(self) -> None:
         check_fields(self)
+        check_positive(self, "server_lr")
         if not 0.0 <= self.ema_rate < 1.0:
             raise ValueError(f"ema_rate must be in [0, 1), got {self.ema_rate}")
         if not 0.0 <= self.blend <= 1.0:
@@ -155,8 +158,9 @@ class FedFIbOS:
         if upload.statistic is None or self.sharing == "shared":
             return state
         estimate, prior = upload.statistic, state.tensors["prior"]
-        held = upload.submodel.held if upload.observed == "held" and isinstance(upload.submodel, Mask) else None
-        observed = None if held is None else held[: estimate.numel()]
+        held = upload.submodel.held if isinstance(upload.submodel, Mask) else None
+        held = held if upload.counted is None else upload.counted
+        observed = None if held is None or upload.observed == "all" else held[: estimate.numel()]
         if self.prior == "magnitude":  # the row is the average alone: a piece of it needs only its own estimates
 
             def change(row: Tensor, span: slice) -> Tensor:

@@ -38,7 +38,7 @@ from torch import Tensor
 
 from fedfibos.aggregate import Average, Sums
 from fedfibos.channels.slices import CapacityBasis, scaler_cautions, slice_of, train_slice, width_of
-from fedfibos.fields import check_fields
+from fedfibos.fields import check_fields, check_positive
 from fedfibos.model import Model
 from fedfibos.params import Params
 from fedfibos.submodel import Submodel
@@ -65,6 +65,7 @@ class FedRolex:
 
     def __post_init__(self) -> None:
         check_fields(self)
+        check_positive(self, "server_lr")
 
     @property
     def personal(self) -> bool:

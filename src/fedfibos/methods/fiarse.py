@@ -41,7 +41,7 @@ import torch
 from torch import Tensor
 
 from fedfibos.aggregate import Average, Sums
-from fedfibos.fields import check_fields
+from fedfibos.fields import check_fields, check_positive
 from fedfibos.local import local_training
 from fedfibos.model import Model
 from fedfibos.params import Layout, Params
@@ -77,6 +77,7 @@ class FIARSE:
 
     def __post_init__(self) -> None:
         check_fields(self)
+        check_positive(self, "server_lr")
         if self.groups and self.scope == "layer":
             raise ValueError(f"groups need scope = 'global', got scope = 'layer' and groups {self.groups}")
 

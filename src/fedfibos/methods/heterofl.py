@@ -35,7 +35,7 @@ from typing import Any
 
 from fedfibos.aggregate import Average, Sums
 from fedfibos.channels.slices import CapacityBasis, prefix, scaler_cautions, train_slice, width_of
-from fedfibos.fields import check_fields
+from fedfibos.fields import check_fields, check_positive
 from fedfibos.model import Model
 from fedfibos.params import Params
 from fedfibos.submodel import Submodel
@@ -60,6 +60,7 @@ class HeteroFL:
 
     def __post_init__(self) -> None:
         check_fields(self)
+        check_positive(self, "server_lr")
 
     @property
     def personal(self) -> bool:

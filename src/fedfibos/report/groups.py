@@ -53,7 +53,7 @@ class Group:
 
     def over_seeds(self, *keys: str) -> Spread | None:
         """Mean and spread of an entry of ``final.json``: ``over_seeds("global_accuracy", "full", "last")``."""
-        return spread(self.by_seed(*keys).values())
+        return spread(_entry(record.final, keys) for record in self.records)
 
     def by_seed(self, *keys: str) -> dict[int, float]:
         """The same by seed, of the runs that have it."""

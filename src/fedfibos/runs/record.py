@@ -61,6 +61,11 @@ FREE = frozenset(
 """Settings that change no round, or only when one ends: a run may be gone on with under others."""
 
 
+def fixed_settings(config: str) -> dict[str, Any]:
+    """The settings, of a TOML text, that no resumption may change: dotted key -> value."""
+    return {key: value for key, value in flat(tomllib.loads(config)).items() if key not in FREE and key != ROUNDS_KEY}
+
+
 class RecordError(RuntimeError):
     """A run directory that cannot be used or written; the message is one line."""
 

@@ -61,7 +61,7 @@ class CheckpointStore:
         self.folder = run / "checkpoint"
         self.home, self.score_bytes = home, score_bytes
         self.rows_folder = run / "clients" if home == "client" else self.folder / "rows"
-        self._written: dict[int, tuple[Tensor, str]] = {}  # client -> (the row object last written, its file)
+        self._written: dict[int, tuple[Tensor, str, str]] = {}  # client -> (its row, file, SHA-256)
 
     def save(self, checkpoint: Checkpoint) -> None:
         """Write a checkpoint, then drop those before the last two.
@@ -152,7 +152,7 @@ class CheckpointStore:
             rows = {}
             for client, file in names.items():
                 rows[client] = row = load_file(path / self._row_path(file))["row"]
-                self._written[client] = (row, file)
+                self._written[client] = (row, file, meta["files"][self._row_path(file)])
             return MemoryRows(rows)
         files = {n: RowFile(file, meta["files"][self._row_path(file)]) for n, file in names.items()}
         return FileRows(self.rows_folder, files, meta["row_writes"], self.score_bytes)
@@ -167,11 +167,11 @@ class CheckpointStore:
         assert row is not None
         known = self._written.get(client)
         if known is not None and known[0] is row and (folder / known[1]).exists():
-            return known[1], _digest(folder / known[1])
+            return known[1:]  # not the digest of what is there now: it may have been damaged since
         file = f"{client:06d}-{checkpoint.round:06d}.safetensors"
         digest = _write({"row": row}, folder / f".{file}.tmp")
         (folder / f".{file}.tmp").rename(folder / file)
-        self._written[client] = (row, file)
+        self._written[client] = (row, file, digest)
         return file, digest
 
     def _finished(self) -> list[Path]:
