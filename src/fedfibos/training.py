@@ -70,6 +70,8 @@ class LocalTraining:
                 raise ValueError(f"{name} must be 0 or a positive number, got {getattr(self, name)}")
         if not (len(self.betas) == 2 and all(0 <= beta < 1 for beta in self.betas)):
             raise ValueError(f"betas must be two numbers in [0, 1), got {list(self.betas)}")
+        if self.schedule == "milestones" and not self.milestones:
+            raise ValueError("schedule 'milestones' needs milestones, the rounds at which the learning rate decays")
         if any(milestone < 0 for milestone in self.milestones):
             raise ValueError(f"milestones must be rounds, 0 or later, got {list(self.milestones)}")
 

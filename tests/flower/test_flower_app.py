@@ -22,9 +22,10 @@ from torch import nn
 from fedfibos.cli import main
 from fedfibos.cli.flower import show_traffic
 from fedfibos.cost import cost
+from fedfibos.flower import client_app, server_app
 from fedfibos.flower.demo import Outcome, Traffic
 from fedfibos.flower.launch import LaunchError, Processes, free_port
-from fedfibos.flower.measure import Limits, affordable
+from fedfibos.flower.measure import Limits, affordable, round_bytes
 from fedfibos.flower.meter import Meter
 from fedfibos.flower.new import FILES, TEMPLATE
 from fedfibos.flower.task import Federation, task_of
@@ -119,7 +120,9 @@ def test_capacity_by_memory():
     assert affordable(task, examples, Limits(memory=everything)) == 1.0
     assert affordable(task, examples, Limits(memory=everything - 1)) == 0.5
     assert affordable(task, examples, Limits(memory=everything / 4)) < 0.5
-    with pytest.raises(WireError, match=r"no capacity down to 0.0625 keeps within memory-limit 1000$"):
+    with pytest.raises(
+        WireError, match=r"no capacity down to 0.0625 keeps within memory-limit 1000: 0.0625 takes \d+ bytes of memory$"
+    ):
         affordable(task, examples, Limits(memory=1000))
 
 
@@ -130,7 +133,9 @@ def test_less_capacity_saves_a_mask_no_memory():
     examples = app.test({})
     everything = cost_of(task, 1.0, examples).memory
     assert affordable(task, examples, Limits(memory=everything)) == 1.0
-    with pytest.raises(WireError, match=rf"memory-limit {everything - 1}: a mask is trained"):
+    with pytest.raises(
+        WireError, match=rf"memory-limit {everything - 1}: 0.0625 takes \d+ bytes of memory; a mask is trained"
+    ):
         affordable(task, examples, Limits(memory=everything - 1))
 
 
@@ -140,16 +145,22 @@ def test_capacity_by_bytes(method):
     app = template_app()
     task = app.task(template_config(**{"method.name": method}))
     examples = app.test({})
+    client = Client(0, 0.5, 0, task.seed, task.local, examples)
+    params = task.model.initial_params()
+    submodel = task.method.extract(task.model, task.method.init(params), params, client)
+    limit = round_bytes(task, client, submodel)
     half = cost_of(task, 0.5, examples)
-    limit = half.bytes_down + half.bytes_up
+    assert limit == pytest.approx(half.bytes_down + half.bytes_up, rel=0.04)
     assert affordable(task, examples, Limits(traffic=limit)) == 0.5
     assert affordable(task, examples, Limits(traffic=limit - 1)) == 0.25
     assert affordable(task, examples, Limits(traffic=limit, seconds=60.0)) == 0.5
-    with pytest.raises(WireError, match=r"keeps within bytes-per-round 100$"):
+    with pytest.raises(WireError, match=r"keeps within bytes-per-round 100: 0.0625 takes \d+ bytes a round$"):
         affordable(task, examples, Limits(traffic=100))
     if method == "fedfibos":
         too_small = Limits(memory=1000, traffic=limit)
-        with pytest.raises(WireError, match=r"memory-limit 1000 and bytes-per-round \d+: a mask is trained in tensors"):
+        with pytest.raises(
+            WireError, match=r"memory-limit 1000 and bytes-per-round \d+: 0.0625 .*; a mask is trained in tensors"
+        ):
             affordable(task, examples, too_small)
 
 
@@ -362,6 +373,64 @@ def test_a_task_that_cannot_be_trained_is_one_line_at_any_capacity():
     config = {"method.name": "fedfibos", "method.fisher_from": "per_example"}
     task = task_of(module, {**config, "federation.rounds": 1, "federation.cohort": 1})
     with pytest.raises(
-        WireError, match=r"no capacity from 1 down keeps within memory-limit 1000000000: fisher_from = .per_example"
+        WireError, match=r"no capacity down to 0.0625 keeps within memory-limit 1000000000: fisher_from = .per_example"
     ):
         affordable(task, template_app().test({}), Limits(memory=1e9))
+
+
+def test_arrays_are_written_as_text():
+    """Flower's configuration has no arrays."""
+    overrides = {"local.schedule": "milestones", "local.milestones": "[3, 6]", "local.betas": "[0.9, 0.99]"}
+    task = template_app().task(template_config(**overrides))
+    assert (task.local.milestones, task.local.betas) == ((3, 6), (0.9, 0.99))
+    with pytest.raises(ValueError, match=r"local\.milestones"):
+        template_app().task(template_config(**{"local.milestones": "[3, six]"}))
+    with pytest.raises(ValueError, match="'milestones' needs milestones"):
+        template_app().task(template_config(**{"local.schedule": "milestones"}))
+
+
+def test_bytes_on_record_are_all_that_travel_where_clients_hold_their_scores(tmp_path):
+    overrides = {"method.sharing": "blend", "method.prior": "magnitude", "method.fisher": "held"}
+    overrides |= {"federation.scores": "client", "federation.rounds": 2}
+    nodes = [{"client-id": n, "capacity": 0.25, "state-dir": str(tmp_path / "devices")} for n in range(3)]
+    app = template_app()
+    config = template_config(**{"run-dir": str(tmp_path / "run"), "federation.wait": 0.01, **overrides})
+    sizes = []
+
+    def counted(asked, reply):
+        sizes.extend(len(m.content["payload"]["payload"].data) for m in (asked, reply) if "payload" in m.content)
+        return [reply]
+
+    grid = LocalGrid({100 + n: Node(node, app.client, counted) for n, node in enumerate(nodes)}, config)
+    app.server(grid, server_context(config))
+    assert sum(sum(line["bytes"].values()) for line in lines_of(tmp_path / "run")) == sum(sizes)
+
+
+@pytest.mark.parametrize(("scores", "warned"), [("server", "frozen weights or buffers"), ("client", "initial values")])
+def test_a_device_with_other_frozen_weights_is_named(tmp_path, caplog, scores, warned):
+    """No round sends them: nothing else would show that server and devices train different models."""
+
+    def task(config, seed=0):
+        torch.manual_seed(seed)
+        module = nn.Sequential(nn.Flatten(), nn.Linear(64, 8), nn.ReLU(), nn.Linear(8, 10))
+        module[1].requires_grad_(False)
+        return task_of(module, config)
+
+    examples = template_app().test({})
+    alike = client_app(task, lambda context: examples)
+    other = client_app(lambda config: task(config, seed=1), lambda context: examples)
+    config = {"method.name": "fedfibos", "method.sharing": "client", "local.steps": 1, "federation.scores": scores}
+    config |= {
+        "federation.rounds": 2,
+        "federation.cohort": 3,
+        "federation.wait": 0.01,
+        "run-dir": str(tmp_path / "run"),
+    }
+    nodes = {
+        100 + n: Node({"client-id": n, "capacity": 0.5, "state-dir": str(tmp_path)}, other if n == 1 else alike)
+        for n in range(3)
+    }
+    with torch.random.fork_rng():
+        server_app(task)(LocalGrid(nodes, config), server_context(config))
+    assert caplog.text.count("has other") == 1
+    assert re.search(rf"client 1 has other {warned}", caplog.text)

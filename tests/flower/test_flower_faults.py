@@ -8,12 +8,15 @@ from dataclasses import replace
 import pytest
 import torch
 from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
-from local_grid import Deployment, experiment_of, lines_of
+from local_grid import Deployment, LocalGrid, experiment_of, lines_of
 
 from fedfibos.flower.messages import PAYLOAD, payload_in, payload_record
+from fedfibos.flower.server_app import serve
 from fedfibos.round import NoUploadError
 from fedfibos.simulation import simulate
-from fedfibos.wire.coding import decode_download, decode_upload, encode_upload, token_of
+from fedfibos.types import Client, Upload
+from fedfibos.wire.coding import TOKEN_SIZE, decode_download, decode_upload, encode_upload, token_of
+from fedfibos.wire.payload import WireError
 
 BAD = 2
 
@@ -299,7 +302,8 @@ def test_a_client_that_lost_its_score_is_named(tmp_path):
     deployment = Deployment(experiment, state_dir=tmp_path / "devices", scores="client")
 
     def loses(asked, reply):
-        (tmp_path / "devices" / f"score-{BAD}.safetensors").unlink(missing_ok=True)
+        for file in (tmp_path / "devices").glob(f"score-{BAD}-*.safetensors"):
+            file.unlink()
         return [reply]
 
     deployment.node(BAD).tamper = in_training_only(loses)
@@ -338,3 +342,120 @@ def test_scores_that_clients_hold_go_on_with_more_rounds(tmp_path, sharing):
             results[name] = deployment.run(tmp_path / name, resume=number == 5 and name == "longer")
         assert [line["rejected"] for line in lines_of(tmp_path / name)] == [{}] * 5
     assert results["whole"]["params_sha256"] == results["longer"]["params_sha256"]
+
+
+@pytest.mark.parametrize("method", ["fedfibos", "fiarse", "heterofl"])
+def test_an_update_where_its_client_counts_as_no_holder_is_rejected(tmp_path, method):
+    """Its weight there is 0: divided by next to nothing it would leave the server with infinities."""
+    task = Deployment(everyone(tmp_path, f"method.name={method}")).task
+    params, layout = task.model.initial_params(), task.model.layout
+    client = Client(0, 1.0, 0, task.seed, task.local)
+    submodel = task.method.extract(task.model, task.method.init(params), params, client)
+    counted = torch.ones(layout.size, dtype=torch.bool)
+    counted[:3] = False
+    delta = torch.where(counted, 0.5, 0.0)
+    for values, sound in ((delta, True), (torch.full_like(delta, 0.5), False)):
+        payload = encode_upload(Upload(submodel, values, 1.0, 1, counted=counted), 0, 0, b"t" * TOKEN_SIZE, layout)
+        if sound:
+            assert torch.equal(decode_upload(payload, 0, 0, b"t" * TOKEN_SIZE, submodel, layout).delta, delta)
+        else:
+            with pytest.raises(WireError, match="must be 0 where its client counts as no holder"):
+                decode_upload(payload, 0, 0, b"t" * TOKEN_SIZE, submodel, layout)
+
+
+@pytest.mark.parametrize("every", [1, 4])
+def test_scores_that_clients_hold_go_back_as_far_as_the_server(tmp_path, every):
+    """Checkpoints every few rounds: a server that dies goes back by several of a client's uploads."""
+    settings = ("method.sharing=client", "federation.rounds=10", "federation.cohort=6")
+    experiment = everyone(tmp_path, *settings)
+    whole = Deployment(experiment, state_dir=tmp_path / "others", scores="client").run(tmp_path / "whole")
+    deployment = Deployment(experiment, state_dir=tmp_path / "devices", scores="client", checkpoint_every=every)
+    trained = []
+
+    def dies(asked, reply):
+        trained.append(asked)
+        return [] if len(trained) > 7 * 6 else [reply]  # in round 8
+
+    for node in deployment.nodes.values():
+        node.tamper = in_training_only(dies)
+    with pytest.raises(NoUploadError):
+        deployment.run(tmp_path / "run")
+    for node in deployment.nodes.values():
+        node.tamper = None
+    shutil.rmtree(tmp_path / "run/checkpoint/round-000007")  # as if the process had been killed
+    other = Deployment(experiment, state_dir=tmp_path / "devices", scores="client")
+    other.task = replace(other.task, settings=other.task.settings.replace("lr = 0.05", "lr = 0.06"))
+    other.run(tmp_path / "trial")  # another task on the same devices, in between
+    resumed = deployment.run(tmp_path / "run", resume=True)
+    assert resumed["params_sha256"] == whole["params_sha256"]
+
+
+def test_an_evaluation_that_fails_loses_no_finished_round(tmp_path):
+    experiment = everyone(tmp_path, "federation.rounds=4")
+    deployment = Deployment(experiment)
+    whole = deployment.run(tmp_path / "whole")["params_sha256"]
+    rounds = []
+
+    def fails(done):
+        rounds.append(done.number)
+        if rounds == [1, 2, 3]:
+            raise KeyboardInterrupt
+        return {"global": {"full": 0.5, "submodels": {"mean": 0.5}}, "local": {"mean": None, "by_capacity": {}}}
+
+    task = replace(deployment.task, federation=replace(deployment.task.federation, evaluate_every=1))
+    with pytest.raises(KeyboardInterrupt):
+        serve(task, LocalGrid(deployment.nodes), tmp_path / "run", evaluation=fails)
+    final = serve(task, LocalGrid(deployment.nodes), tmp_path / "run", resume=True, evaluation=fails)
+    assert final["params_sha256"] == whole
+    assert rounds == [1, 2, 3, 3, 4]
+
+
+def test_a_node_that_never_answers_is_named_and_asked_only_when_clients_are_wanting(tmp_path, caplog):
+    deployment = Deployment(everyone(tmp_path, "federation.rounds=3", "federation.cohort=4"), wait=0.01)
+    asked = []
+
+    def silent(message, reply):
+        asked.append(message.metadata.message_type)
+        return []
+
+    deployment.node(BAD).tamper = silent
+    deployment.run(tmp_path / "run")
+    assert asked == ["query"]
+    reasons = [list(line["refused"].values()) for line in lines_of(tmp_path / "run")]
+    assert reasons == [["it did not say who it is within 0.01 s"]] * 3
+    assert caplog.text.count("did not say who it is") == 1
+
+
+def test_a_device_that_is_restarted_with_another_capacity_is_asked_anew(tmp_path):
+    """Flower keeps the number of a node that it authenticates: a restart looks like the same node."""
+    deployment = Deployment(everyone(tmp_path, "federation.rounds=3", "federation.cohort=6"), wait=0.01)
+    node = deployment.node(BAD)
+
+    def restarts(asked, reply):
+        node.config["capacity"] = 0.0625
+        return [reply]
+
+    node.config["capacity"] = 1.0
+    node.tamper = in_training_only(restarts)
+    deployment.run(tmp_path / "run")
+    lines = lines_of(tmp_path / "run")
+    assert [line["rejected"] for line in lines] == [
+        {},
+        {str(BAD): "the download is of capacity 1, this client now has 0.0625"},
+        {},
+    ]
+    assert lines[2]["bytes_by_client"][str(BAD)]["down"] < lines[0]["bytes_by_client"][str(BAD)]["down"] / 4
+
+
+@pytest.mark.parametrize(
+    ("config", "reason"),
+    [
+        ({"client-id": BAD, "capacity": 0.5, "memory-limit": 1000}, "capacity or limits to measure it by, got both"),
+        ({"client-id": BAD, "capacity": 0.5, "bytes_per_rund": 9}, "'bytes_per_rund'; did you mean 'bytes-per-round'"),
+    ],
+)
+def test_a_node_config_that_contradicts_itself_takes_no_part(tmp_path, config, reason, caplog):
+    deployment = Deployment(everyone(tmp_path, "federation.rounds=1"), wait=0.01)
+    deployment.node(BAD).config = config
+    deployment.run(tmp_path / "run")
+    assert reason in caplog.text

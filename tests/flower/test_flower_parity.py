@@ -73,4 +73,4 @@ def test_client_held_scores_give_the_parameters_of_server_held_ones(tmp_path, sh
     if sharing == "client":
         assert up_client < up_server / 1.8, "the estimates stay on the devices"
     else:
-        assert up_client == up_server, "a shared score needs them"
+        assert up_server < up_client < 1.05 * up_server, "a shared score needs them, and masks go up"

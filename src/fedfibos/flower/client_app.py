@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,9 @@ from fedfibos.types import Client, Dataset
 from fedfibos.validation import WANTED
 from fedfibos.wire.coding import decode_download, decode_score, encode_mask, encode_upload
 from fedfibos.wire.payload import WireError
+
+NODE_KEYS = ("client-id", "capacity", "state-dir", *LIMITS)
+"""Keys of a device's node config."""
 
 MakeTask = Callable[[Settings], Task]
 """Flower's run configuration -> the task; called on the server and on every client."""
@@ -69,14 +73,17 @@ def _answered(message: Message, answer: Callable[[], RecordDict]) -> Message:
 
 
 def _declare(task: MakeTask, data: MakeData, context: Context) -> RecordDict:
+    _check_names(context)
     own, capacity = client_id(context), _setting(context, "capacity", float)
     limits = Limits(*(_setting(context, name, float) for name in LIMITS))
+    if capacity is not None and limits != Limits():
+        raise WireError(f"the node config must have capacity or limits to measure it by, got both: {limits}")
     examples = data(context)
     if capacity is None:
         if limits == Limits():
             raise WireError(f"the node config must have capacity, or a limit to measure it by ({', '.join(LIMITS)})")
         capacity = affordable(task(context.run_config), examples, limits)
-    return declaration(own, capacity, len(examples))
+    return declaration(own, capacity, len(examples), task(context.run_config).untrained_sha256)
 
 
 def _train(task: Task, data: MakeData, message: Message, context: Context) -> RecordDict:
@@ -84,6 +91,9 @@ def _train(task: Task, data: MakeData, message: Message, context: Context) -> Re
     download = decode_download(payload_in(message), task.model)
     if download.client != own:
         raise WireError(f"the download is for client {download.client}, this is client {own}")
+    declared = _setting(context, "capacity", float)
+    if declared is not None and declared != download.capacity:  # it was started anew since it declared itself
+        raise WireError(f"the download is of capacity {download.capacity:g}, this client now has {declared:g}")
     client = _client(task, own, download.capacity, download.round, data(context))
     upload = task.method.train(task.model, download.params, download.submodel, client)
     if task.federation.scores == "client":
@@ -106,13 +116,20 @@ def _held_score(task: Task, context: Context) -> HeldScore:
     folder = _setting(context, "state-dir", str)
     if folder is None:
         raise WireError("scores = 'client' needs state-dir, the folder of the client's score, in its node config")
-    return HeldScore(Path(folder) / f"score-{client_id(context)}.safetensors", task)
+    return HeldScore(Path(folder), client_id(context), task)
 
 
 def _client(task: Task, own: int, capacity: float, t: int, data: Dataset | None = None) -> Client:
     """This client in round t, of the capacity that the server has noted."""
     local = task.local.at_round(t, task.federation.rounds)
     return Client(own, capacity, t, task.seed, local, data)
+
+
+def _check_names(context: Context) -> None:
+    """Raise WireError for a key of the node config that is nearly one of ours; others are the app's own."""
+    for key in context.node_config.keys() - NODE_KEYS:
+        if near := difflib.get_close_matches(key, NODE_KEYS, n=1, cutoff=0.8):
+            raise WireError(f"the node config has {key!r}; did you mean {near[0]!r}?")
 
 
 def client_id(context: Context) -> int:

@@ -9,10 +9,11 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, replace
 
-from fedfibos.cost import Cost, cost
-from fedfibos.flower.task import Task
+from fedfibos.cost import cost
+from fedfibos.flower.task import Task, shares_a_score
 from fedfibos.submodel import Mask, Submodel
 from fedfibos.types import Client, Dataset
+from fedfibos.wire.coding import encode_download, encode_mask, encode_score, encode_upload, token_of
 from fedfibos.wire.payload import WireError
 
 CAPACITIES = (1.0, 0.5, 0.25, 0.125, 0.0625)
@@ -35,11 +36,6 @@ class Limits:
     seconds: float | None = None
     traffic: float | None = None
 
-    def allow(self, found: Cost) -> bool:
-        """Whether memory and bytes of a capacity keep within the limits; seconds have to be taken."""
-        enough_memory = self.memory is None or found.memory <= self.memory
-        return enough_memory and (self.traffic is None or found.bytes_down + found.bytes_up <= self.traffic)
-
     def __str__(self) -> str:
         limits = zip(LIMITS, (self.memory, self.seconds, self.traffic), strict=True)
         return " and ".join(f"{name} {value:.12g}" for name, value in limits if value is not None)
@@ -47,6 +43,9 @@ class Limits:
 
 def affordable(task: Task, data: Dataset, limits: Limits) -> float:
     """The largest of :data:`CAPACITIES` that keeps within the limits in the method's first round.
+
+    Slices are tried from the smallest up, so that no step is run that takes far more than the device has; masks, whose
+    steps take about the same whatever they hold, from the largest down.
 
     Args:
         task: Method, model and local training.
@@ -56,22 +55,58 @@ def affordable(task: Task, data: Dataset, limits: Limits) -> float:
     Raises:
         WireError: Not even the smallest capacity keeps within the limits, or the task cannot be trained here.
     """
-    for capacity in CAPACITIES:
+    best, why = None, ""
+    masks = isinstance(_submodel(task, _client(task, 1.0, data, 1)), Mask)
+    for capacity in CAPACITIES if masks else reversed(CAPACITIES):
         try:
-            found = cost(task.method, task.model, capacity, data, task.local)
+            over = _over(task, data, limits, capacity)
         except ValueError as error:  # no slice of the model is as small as this; no training on these examples
-            raise WireError(f"no capacity from {capacity:g} down keeps within {limits}: {error}") from error
-        if limits.allow(found) and (limits.seconds is None or step_seconds(task, capacity, data) <= limits.seconds):
-            return capacity
-    masks = isinstance(_submodel(task, _client(task, CAPACITIES[-1], data, 1)), Mask)
-    too_large = limits.memory is not None and found.memory > limits.memory
-    why = ""
-    if masks and (too_large or limits.seconds is not None):
-        why = (
-            ": a mask is trained in tensors of full size, whatever it holds; set capacity, or bytes-per-round, or "
+            over = str(error)
+        best, why = (best, over) if over else (capacity, why)
+        if best is not None and (masks or over):
+            break
+    if best is None:
+        raise WireError(f"no capacity down to {CAPACITIES[-1]:g} keeps within {limits}: {why}")
+    return best
+
+
+def _over(task: Task, data: Dataset, limits: Limits, capacity: float) -> str:
+    """What a capacity takes more of than there is, in words; empty where it keeps within the limits."""
+    client = _client(task, capacity, data, 1)
+    submodel = _submodel(task, client)
+    hint = ""
+    if isinstance(submodel, Mask):
+        hint = (
+            "; a mask is trained in tensors of full size, whatever it holds: set capacity, or bytes-per-round, or "
             "choose a method that slices"
         )
-    raise WireError(f"no capacity down to {CAPACITIES[-1]:g} keeps within {limits}{why}")
+    if limits.memory is not None:
+        found = cost(task.method, task.model, capacity, data, task.local)
+        if found.memory > limits.memory:
+            return f"{capacity:g} takes {found.memory} bytes of memory{hint}"
+    if limits.traffic is not None and (sent := round_bytes(task, client, submodel)) > limits.traffic:
+        return f"{capacity:g} takes {sent} bytes a round"
+    if limits.seconds is not None and (seconds := step_seconds(task, capacity, data)) > limits.seconds:
+        return f"{capacity:g} takes {seconds:.3g} s a step{hint}"
+    return ""
+
+
+def round_bytes(task: Task, client: Client, submodel: Submodel) -> int:
+    """Bytes of all payloads of a client's first round, both ways, as they are encoded."""
+    params, layout = task.model.initial_params(), task.model.layout
+    payloads = [encode_download(client, submodel, params, task.model)]
+    upload = task.method.train(task.model, params, submodel, client)
+    if task.federation.scores == "client":
+        assert isinstance(submodel, Mask)
+        payloads.append(encode_mask(client.id, 0, submodel, layout))
+        if shares_a_score(task.method):
+            score = task.method.init(params).tensors["score"]
+            payloads.append(encode_score(client.id, 0, score, layout))
+        else:
+            upload = replace(upload, statistic=None, observed="held")
+    token = token_of(payloads[0])
+    payloads.append(encode_upload(upload, client.id, 0, token, layout, task.federation.statistic))
+    return sum(map(len, payloads))
 
 
 def step_seconds(task: Task, capacity: float, data: Dataset, steps: int = 3) -> float:

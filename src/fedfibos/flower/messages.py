@@ -21,13 +21,16 @@ class Member:
         client: Its stable id: the key of everything that the server keeps of it.
         capacity: γ in (0, 1].
         examples: Number of its training examples.
-        node: Flower's id of its SuperNode, which changes when the SuperNode is started again.
+        node: Flower's id of its SuperNode, which changes when the SuperNode is started again, unless Flower
+            authenticates it.
+        untrained: Digest of what it has of the model that no round sends.
     """
 
     client: int
     capacity: float
     examples: int
     node: int
+    untrained: str = ""
 
 
 def payload_record(payload: bytes) -> RecordDict:
@@ -56,9 +59,10 @@ def refusal(reason: str) -> RecordDict:
     return RecordDict({ABOUT: ConfigRecord({"refused": reason})})
 
 
-def declaration(client: int, capacity: float, examples: int) -> RecordDict:
-    """What a client says of itself."""
-    return RecordDict({ABOUT: ConfigRecord({"client": client, "capacity": capacity, "examples": examples})})
+def declaration(client: int, capacity: float, examples: int, untrained: str) -> RecordDict:
+    """What a client says of itself; see :class:`Member`."""
+    said = ConfigRecord({"client": client, "capacity": capacity, "examples": examples, "untrained": untrained})
+    return RecordDict({ABOUT: said})
 
 
 def member_in(message: Message, node: int) -> Member:
@@ -81,7 +85,7 @@ def member_in(message: Message, node: int) -> Member:
         raise WireError(f"its capacity must be in (0, 1], got {capacity!r}")
     if not isinstance(examples, int) or examples < 1:
         raise WireError(f"its number of examples must be at least 1, got {examples!r}")
-    return Member(client, capacity, examples, node)
+    return Member(client, capacity, examples, node, str(about.get("untrained", "")))
 
 
 def question(t: int, counted: int, capacity: float, score: bytes | None = None) -> RecordDict:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from flwr.app import ConfigRecord, Message, MessageType, RecordDict
 from flwr.serverapp import Grid
 
 from fedfibos.flower.messages import Member, member_in
+from fedfibos.wire.payload import WireError
 
 Roster = Mapping[int, Member]
 """Client id -> where it is, of the clients that are connected."""
@@ -41,6 +42,9 @@ class Enrolment:
         self.refused: dict[int, str] = {}
         """Node -> why it takes no part in this round."""
         self._told: dict[int, str] = {}
+        self._silent: set[int] = set()
+        self._patience = deadline  # seconds for an answer to the question who is there
+        self._twins: set[int] = set()
 
     def present(self) -> Roster:
         """The clients that are connected now."""
@@ -50,7 +54,8 @@ class Enrolment:
             self._ask(new)
         roster: dict[int, Member] = {}
         for member in self._members.values():
-            if member.client in roster:
+            if member.client in roster and member.client not in self._twins:
+                self._twins.add(member.client)
                 self.warn(f"two nodes say that they are client {member.client}: the later one is used")
             roster[member.client] = member
         return dict(sorted(roster.items()))
@@ -58,10 +63,14 @@ class Enrolment:
     def at_least(self, count: int, wait: float) -> Roster:
         """The clients that are connected, once there are ``count`` or ``wait`` seconds have passed.
 
-        Nodes that could not take part before are asked again, once: what was wrong may have been mended.
+        Nodes that could not take part before are asked again, once: what was wrong may have been mended. Those that did
+        not answer are asked again only where clients are wanting, as a question can take as long as ``wait``.
         """
-        self.refused = {}
+        self.refused = {node: reason for node, reason in self.refused.items() if node in self._silent}
+        self._patience = min(self.deadline, wait)
         end, waits = time.monotonic() + wait, False
+        if len(self.present()) < count:
+            self.refused = {node: reason for node, reason in self.refused.items() if node not in self._silent}
         while len(roster := self.present()) < count and time.monotonic() < end:
             if not waits:
                 self.warn(f"{len(roster)} of {count} clients are connected, waiting up to {wait:g} s for the others")
@@ -69,18 +78,25 @@ class Enrolment:
             time.sleep(min(1.0, wait))
         return roster
 
+    def ask_again(self, nodes: Iterable[int]) -> None:
+        """Have nodes declare themselves anew: a restart may have changed who they are and what they can afford."""
+        for node in nodes:
+            self._members.pop(node, None)
+
     def _ask(self, nodes: list[int]) -> None:
         content = RecordDict({"question": ConfigRecord({})})
         messages = [Message(content, dst_node_id=node, message_type=MessageType.QUERY) for node in nodes]
         answers = {
             answer.metadata.reply_to_message_id: answer
-            for answer in self.grid.send_and_receive(messages, timeout=self.deadline)
+            for answer in self.grid.send_and_receive(messages, timeout=self._patience)
         }
         for message in messages:
             answer, node = answers.get(message.metadata.message_id), message.metadata.dst_node_id
-            if answer is None:
-                continue  # asked again next time
+            self._silent.discard(node)
             try:
+                if answer is None:
+                    self._silent.add(node)
+                    raise WireError(f"it did not say who it is within {self._patience:g} s")
                 member = member_in(answer, node)
                 self.check(member)
                 self._members[node] = member

@@ -1,7 +1,7 @@
 """A client's own score, kept in a file of the client: the server sees its masks and nothing else of it.
 
 An upload may be lost or rejected, and the server may go on from an earlier checkpoint: the file holds the scores after
-the last few uploads. With its next question the server says which round it counted last, and the client goes on from
+the uploads since then. With its next question the server says which round it counted last, and the client goes on from
 that one: exactly the score that the server would hold.
 """
 
@@ -28,8 +28,8 @@ NEVER = -1
 Rounds = dict[int, Tensor]
 """Round of an upload -> the score after it."""
 
-KEEP = 3
-"""Uploads that the file remembers: the server keeps two checkpoints."""
+CHECKPOINTS = 2
+"""Checkpoints that the server keeps."""
 
 
 @dataclass(frozen=True)
@@ -37,12 +37,19 @@ class HeldScore:
     """The score of one client in one task.
 
     Attributes:
-        path: The file.
+        folder: Where the client's files are.
+        client: Its id.
         task: The task, whose method says what a score is.
     """
 
-    path: Path
+    folder: Path
+    client: int
     task: Task
+
+    @property
+    def path(self) -> Path:
+        """The file; tasks that are run in turn have one each."""
+        return self.folder / f"score-{self.client}-{self._fingerprint()}.safetensors"
 
     def mask(self, client: Client, counted: int, shared: Tensor | None = None) -> Mask:
         """The mask of a round.
@@ -98,7 +105,9 @@ class HeldScore:
 
     def _write(self, rows: Rounds) -> None:
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        kept = {str(t): rows[t] for t in sorted(rows)[-KEEP:]}
+        since = max(rows, default=0) - CHECKPOINTS * self.task.federation.checkpoint_every
+        before = max((t for t in rows if t < since), default=since)  # what the oldest checkpoint may have counted last
+        kept = {str(t): row for t, row in sorted(rows.items()) if t >= before}
         with whole(self.path) as temporary:
             save_file(kept, temporary, {"task": self._fingerprint()})
 

@@ -52,6 +52,8 @@ def server_app(task: MakeTask, test: MakeTest | None = None, calibration: MakeTe
     def main(grid: Grid, context: Context) -> None:
         """Run the rounds."""
         config = context.run_config
+        if "run-dir" not in config:
+            raise ValueError("the run configuration must have run-dir, the run directory to write")
         made = task(config)
         evaluation = None
         if test is not None:
@@ -131,7 +133,6 @@ class _Server:
     def finished(self, done: Round) -> None:
         """Write a round down."""
         federation, report = self.task.federation, done.report
-        self.now = Checkpoint(done.number, done.params, done.state)
         record: dict[str, Any] = {
             "round": done.number,
             "loss": report.loss,
@@ -148,6 +149,7 @@ class _Server:
         record["seconds"] = round(time.perf_counter() - self.started, 4)
         self.started = time.perf_counter()
         self.directory.append_round(record)
+        self.now = Checkpoint(done.number, done.params, done.state)  # not before: a checkpoint's rounds are on record
         LOG.info(
             "round %d of %d: loss %.4f, %s%d of %d clients, %d bytes down, %d up",
             done.number,

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import torch
-from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MessageType, Metadata, MetricRecord
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Strategy
 
@@ -34,7 +34,8 @@ class _Sent:
     client: Client
     submodel: Submodel
     token: bytes
-    message: Message
+    metadata: Metadata
+    size: int
 
 
 @dataclass(frozen=True)
@@ -93,6 +94,7 @@ class SubmodelStrategy(Strategy):
         self._params: Params | None = None
         self._cohort: list[Client] = []
         self._sent: list[_Sent] = []
+        self._selecting: dict[int, tuple[int, int]] = {}  # bytes of a question for a mask, and of its answer
         self._enrolment: Enrolment | None = None
         self._roster: Roster = {}
         self._warned: frozenset[float] = frozenset()
@@ -112,17 +114,19 @@ class SubmodelStrategy(Strategy):
                 f"got {len(self._roster)} within {federation.wait:g} s"
             )
         self._cohort = self._sample()
-        self.rejected = {}
+        self.rejected, self._selecting = {}, {}
         self._warn_of_fleet()
         jobs = self._own_masks(grid) if federation.scores == "client" else self._submodels()
-        self._sent = []
+        self._sent, messages = [], []
         for client, submodel in jobs:
             payload = encode_download(client, submodel, self._params, task.model)
             message = Message(
                 payload_record(payload), dst_node_id=self._roster[client.id].node, message_type=MessageType.TRAIN
             )
-            self._sent.append(_Sent(client, submodel, token_of(payload), message))
-        return [sent.message for sent in self._sent]
+            messages.append(message)
+            # Without the message: the list is Flower's, which lets go of it once all are sent.
+            self._sent.append(_Sent(client, submodel, token_of(payload), message.metadata, len(payload)))
+        return messages
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
@@ -134,16 +138,17 @@ class SubmodelStrategy(Strategy):
         """
         assert self._params is not None, "aggregate_train before configure_train"
         answers: dict[int, list[Message]] = {sent.client.id: [] for sent in self._sent}
-        asked = {sent.message.metadata.message_id: sent.client.id for sent in self._sent}
+        asked = {sent.metadata.message_id: sent.client.id for sent in self._sent}
         for reply in replies:
             client = asked.get(reply.metadata.reply_to_message_id)
             if client is None:
                 LOG.warning("round %d: an answer to none of its messages was ignored", self.t + 1)
             else:
                 answers[client].append(reply)
-        payloads = {
-            sent.client.id: (_size(sent.message), sum(map(_size, answers[sent.client.id]))) for sent in self._sent
-        }
+        payloads = dict(self._selecting)
+        for sent in self._sent:
+            down, up = payloads.get(sent.client.id, (0, 0))
+            payloads[sent.client.id] = down + sent.size, up + sum(map(_size, answers[sent.client.id]))
         down, up = (sum(sizes) for sizes in zip(*payloads.values(), strict=True)) if payloads else (0, 0)
         state, params, report = merge(self.task.method, self.state, self._params, self._cohort, self._outcomes(answers))
         report = replace(report, bytes_down=down, bytes_up=up)
@@ -160,6 +165,8 @@ class SubmodelStrategy(Strategy):
         self.counted |= dict.fromkeys(usable, self.t)
         self.state, self.t, self._sent = state, self.t + 1, []
         refused = dict(self._enrolment.refused) if self._enrolment is not None else {}
+        if self._enrolment is not None:
+            self._enrolment.ask_again(self._roster[client].node for client in report.rejected)
         self.on_round(Round(self.t, params, state, report, self._roster, payloads, refused))
         return arrays_of(params), MetricRecord({"loss": report.loss})
 
@@ -186,8 +193,20 @@ class SubmodelStrategy(Strategy):
         return clients_of(task, self._roster, chosen, self.t)
 
     def _check(self, member: Member) -> None:
-        """Raise ValueError where the method has no submodel for the client (a slice narrower than one channel)."""
+        """Raise ValueError where the method has no submodel for the client (a slice narrower than one channel).
+
+        What it has of the model that no round sends may differ in the last bit from one machine to another, or be
+        another model's: that is for somebody to look at.
+        """
         assert self._params is not None
+        if member.untrained != self.task.untrained_sha256:
+            LOG.warning(
+                "client %d has other %s than the server: build the model from a fixed seed and the same files",
+                member.client,
+                "initial values, frozen weights or buffers"
+                if self.task.federation.scores == "client"
+                else "frozen weights or buffers",
+            )
         client = clients_of(self.task, {member.client: member}, [member.client], self.t)[0]
         self.task.method.extract(self.task.model, self.state, self._params, client)
 
@@ -223,6 +242,7 @@ class SubmodelStrategy(Strategy):
         }
         for client in self._cohort:
             reply = replies.get(messages[client.id].metadata.message_id)
+            self._selecting[client.id] = _size(messages[client.id]), 0 if reply is None else _size(reply)
             try:
                 if reply is None:
                     raise WireError(self._no_answer())

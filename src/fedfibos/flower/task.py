@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
+import json
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from functools import cached_property
 from typing import Annotated, Any, Literal
 
 import tomli_w
+import torch
 from pydantic import Field
 from pydantic.dataclasses import dataclass as validated
 from torch import nn
@@ -84,6 +89,21 @@ class Task:
         if self.federation.scores == "client":
             _check_client_scores(self.method)
 
+    @cached_property
+    def untrained_sha256(self) -> str:
+        """Of what server and clients must have alike and never send: frozen parameters and buffers.
+
+        Where clients hold their scores, these begin with the initial values: then of those too.
+        """
+        module = self.model.module
+        tensors = dict(module.named_parameters()) | dict(module.named_buffers())
+        trained = frozenset() if self.federation.scores == "client" else frozenset(self.model.layout.names)
+        digest = hashlib.sha256()
+        for name in sorted(tensors.keys() - trained):
+            digest.update(name.encode())
+            digest.update(tensors[name].detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().data)
+        return digest.hexdigest()
+
 
 def task_of(module: nn.Module, config: Settings, *, example: Inputs | None = None, held: Sequence[str] = ()) -> Task:
     """A task from a model and Flower's run configuration.
@@ -104,7 +124,7 @@ def task_of(module: nn.Module, config: Settings, *, example: Inputs | None = Non
     for key, value in config.items():
         section, dot, name = key.partition(".")
         if dot and section in sections:
-            sections[section][name] = value
+            sections[section][name] = _array(value)
         elif key not in ("seed", "run-dir", "resume"):
             own[key] = value
     seed = checked(Seed, config.get("seed", 0), "seed")
@@ -125,6 +145,14 @@ def task_of(module: nn.Module, config: Settings, *, example: Inputs | None = Non
     }
     model = model_of(module, maskable=maskable_names(module, held), example=example)
     return Task(choice.build(), model, local, federation, seed, tomli_w.dumps(resolved))
+
+
+def _array(value: bool | int | float | str) -> Any:
+    """The value; of a text that writes an array (Flower's configuration has none) the array."""
+    if isinstance(value, str) and value.startswith("["):
+        with suppress(json.JSONDecodeError):
+            return json.loads(value)
+    return value
 
 
 def shares_a_score(method: Method) -> bool:
