@@ -8,9 +8,10 @@ import torch
 from torch import Tensor, nn
 
 from fedfibos.absent import without_absent_classes
-from fedfibos.channels.slices import slice_of, train_slice, width_of
+from fedfibos.channels.slices import scaler_cautions, slice_of, train_slice, width_of
 from fedfibos.methods import METHODS
 from fedfibos.model import Model, model_of
+from fedfibos.models import build
 from fedfibos.round import federated_round, run_in_turn
 from fedfibos.submodel import Slice
 from fedfibos.training import LocalTraining
@@ -129,3 +130,26 @@ def test_the_whole_model_is_a_mask_that_holds_everything():
     whole = slice_of(model, {axis: torch.arange(size).flip(0) for axis, size in model.axes.sizes.items()})
     assert not isinstance(whole, Slice)
     assert whole.num_held == model.layout.size
+
+
+@pytest.mark.parametrize(
+    ("module", "named"),
+    [
+        (lambda: build("resnet8", num_classes=3, input_shape=(3, 8, 8), norm="group", seed=0), None),
+        (lambda: build("lenet", num_classes=3, input_shape=(3, 16, 16), norm="group", seed=0), "'hidden' to undo"),
+        (
+            lambda: build("lenet", num_classes=3, input_shape=(3, 16, 16), norm="none", seed=0),
+            "'features.0' and 2 more",
+        ),
+    ],
+)
+def test_scaled_layers_that_no_normalisation_follows_are_named(module, named):
+    """One normalisation somewhere is not enough: LeNet's hidden layer, most of its parameters, has none after it."""
+    made = module()
+    size = 8 if named is None else 16
+    model = model_of(made, example=torch.zeros(2, 3, size, size))
+    said = scaler_cautions(model, (1.0, 0.5), scaler=True)
+    assert len(said) == (named is not None)
+    assert named is None or f"no normalisation follows {named}" in said[0]
+    assert scaler_cautions(model, (1.0,), scaler=True) == []
+    assert scaler_cautions(model, (1.0, 0.5), scaler=False) == []

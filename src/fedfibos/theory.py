@@ -208,7 +208,9 @@ def masking_error(
 
 
 def masking_coefficient(error: float, values: Tensor) -> float:
-    """δ_t² = e_t / ‖x̃‖², the smallest constant of the masking-error bound (Assumption 3).
+    """δ_t² = e_t / ‖x̃‖², the smallest constant of the masking-error bound.
+
+    Assumption 3 as printed bounds ‖∇F(x̃ ⊙ M)‖² by δ²‖x̃‖², not e_t.
 
     Args:
         error: e_t.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Literal
 
@@ -126,11 +126,32 @@ def _scaled_by(factor: float, scaled: list[bool], layout: Layout, device: torch.
     return constrain
 
 
-def scaler_cautions(model: Model, scaler: bool) -> list[str]:
-    """What to warn of where the scaler is used."""
-    if not scaler or any(map(is_normalisation, model.module.modules())):
+def scaler_cautions(model: Model, capacities: Sequence[float], scaler: bool) -> list[str]:
+    """What to warn of where the scaler is used: layers that no normalisation follows."""
+    if not scaler or min(capacities) == 1.0:
         return []
+    bare = _not_normalised(model)
+    if not bare:
+        return []
+    more = f" and {len(bare) - 1} more" if len(bare) > 1 else ""
     return [
-        "the model has no normalisation layer to undo the scaler, which works in training alone: narrow "
+        f"no normalisation follows {bare[0]!r}{more} to undo the scaler, which works in training alone: narrow "
         "submodels are out of scale at evaluation; method.scaler = false leaves it out"
     ]
+
+
+def _not_normalised(model: Model) -> list[str]:
+    """Scaled layers whose output channels are those of no normalisation layer."""
+    axes, normalised = model.axes, set()
+    for name, module in model.module.named_modules():
+        if is_normalisation(module):
+            of = [axes.dims.get(f"{name}.{own}", ()) for own, _ in module.named_parameters()]
+            normalised |= {part.axis for dims in of for dim in dims for part in dim}
+            normalised |= {part.axis for part in axes.features.get(name, ())}
+    inputs = input_dims(model)
+    bare: dict[str, None] = {}
+    for name, scaled in zip(model.layout.names, _has_cut_outputs(model), strict=True):
+        outputs = [dim for i, dim in enumerate(axes.dims[name]) if i not in inputs[name]]
+        if scaled and not {part.axis for dim in outputs for part in dim if part.axis is not None} & normalised:
+            bare[name.rpartition(".")[0]] = None  # a layer once, weight and bias
+    return list(bare)

@@ -87,7 +87,7 @@ class FedBRB:
 
     def cautions(self, model: Model, capacities: Sequence[float]) -> list[str]:
         """A scaler that nothing undoes."""
-        return scaler_cautions(model, self.scaler)
+        return scaler_cautions(model, capacities, self.scaler)
 
     def init(self, params: Params) -> State:
         """FedBRB keeps nothing but the parameters."""

@@ -74,7 +74,7 @@ class FedRolex:
 
     def cautions(self, model: Model, capacities: Sequence[float]) -> list[str]:
         """A scaler that nothing undoes."""
-        return scaler_cautions(model, self.scaler)
+        return scaler_cautions(model, capacities, self.scaler)
 
     def init(self, params: Params) -> State:
         """FedRolex keeps nothing but the parameters; the round tells the window."""

@@ -7,8 +7,8 @@ The derivative of the mask is replaced by that of clip((|x| − θ)/(|x| + θ), 
 1 + 2|x|θ/(|x| + θ)² on the mask (threshold-controlled biased gradient descent, TCB-GD).
 
 References:
-    Wu, Wang, Wang, Jin. FIARSE: Model-Heterogeneous Federated Learning via Importance-Aware Submodel Extraction.
-    NeurIPS 2024. arXiv:2407.19389. Code: github.com/HarliWu/FIARSE at 281519c.
+    Wu, Wang, Wang, Liu, Su, Gao. FIARSE: Model-Heterogeneous Federated Learning via Importance-Aware Submodel
+    Extraction. NeurIPS 2024. arXiv:2407.19389. Code: github.com/HarliWu/FIARSE at 281519c.
 
 Training in the paper's experiments (settings of an experiment, not of the method):
     CIFAR: SGD, lr 0.1, no momentum or decay, 100 steps of batch 20, batch normalisation; 10 of 100 clients, 800 rounds.
@@ -28,6 +28,8 @@ Deviations:
       updates are the same, as nothing moves outside the mask.
     - The released layer-wise variant ranks within the six stages of a ResNet: ``groups`` names such stages;
       ``scope = "layer"`` ranks within every tensor.
+    - The released RoBERTa holds the head and the token types whole and ranks in three groups: ``model.held`` and
+      ``groups`` do that (experiments/small/ag_news-readings.toml); the default ranks all maskable parameters together.
     - Evaluation is the library's: the released code normalises with the statistics of test batches ordered by client.
 """
 

@@ -69,7 +69,7 @@ class HeteroFL:
 
     def cautions(self, model: Model, capacities: Sequence[float]) -> list[str]:
         """A scaler that nothing undoes."""
-        return scaler_cautions(model, self.scaler)
+        return scaler_cautions(model, capacities, self.scaler)
 
     def init(self, params: Params) -> State:
         """HeteroFL keeps nothing but the parameters."""
