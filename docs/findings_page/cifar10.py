@@ -66,8 +66,8 @@ def tables(study: Study) -> list[str]:
         ("fedfibos", "fiarse", "FedFIbOS (shared score, magnitude prior) minus FIARSE"),
         ("fedfibos-none", "fiarse", "FedFIbOS (default: shared score, no prior) minus FIARSE"),
         ("fedfibos", "magnitude", "FedFIbOS (magnitude prior) minus magnitude in the same round"),
-        ("algorithm1", "fiarse", "Algorithm 1 to the letter minus FIARSE"),
-        ("algorithm1", "fedfibos", "Algorithm 1 to the letter minus FedFIbOS with a shared score and the same prior"),
+        ("algorithm1", "fiarse", "Algorithm 1 minus FIARSE"),
+        ("algorithm1", "fedfibos", "Algorithm 1 minus FedFIbOS with a shared score and the same prior"),
         ("ssp", "fedfibos-none", "`ssp` minus FedFIbOS, both without the prior"),
     ):
         parts += [f"**{title}**", differences(study, one, other)]
@@ -86,14 +86,18 @@ def mechanism(study: Study) -> list[str]:
         "Jaccard similarity with the selection of the same size by magnitude, and coefficients of variation, at the "
         "last evaluation (two classes a client, non-uniform):",
         similarity(study, MAIN),
+        "The same in the split of the paper's figures (Dirichlet 0.3, non-uniform):",
+        similarity(study, ("dirichlet", "non-uniform")),
     ]
     for name, diagnosis in study.diagnoses.items():
         parts += [
             f"## The surrogate and the error it stands for: the model of {TITLES[name]}",
             f"`fedfibos diagnose` at the last round, seed 0, {len(diagnosis['clients'])} clients. ε is what selection "
             "minimises (the Fisher-weighted weights that are left out); e the squared difference of the gradients with "
-            "and without the mask, on the held coordinates or on all; mean ± sd over clients. The last columns: how "
-            "often two of the selections are in the same order by ε and by e (Assumption 5; chance is .5).",
+            "and without the mask, on the held coordinates or on all; δ² = e / ‖x̃‖²; mean ± sd over clients. “fisher” "
+            "is the Fisher information there, example by example; the method's own masks come from its score. The last "
+            "columns: how often two of all these selections are in the same order by ε and by e (Assumption 5; chance "
+            "is .5).",
             errors(diagnosis),
         ]
     return parts

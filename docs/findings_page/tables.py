@@ -18,7 +18,7 @@ TITLES = {
     "fiarse": "FIARSE",
     "fedfibos": "FedFIbOS (shared score, magnitude prior)",
     "fedfibos-none": "FedFIbOS (default: shared score, no prior)",
-    "algorithm1": "FedFIbOS `algorithm1` (per-client scores, the letter)",
+    "algorithm1": "FedFIbOS `algorithm1` (per-client scores, dense, 1/A)",
     "ssp": "`ssp` f̄²x̃², shared, no prior",
     "ssp-client": "`ssp`, per client, per layer, no prior",
     "ssp-blend": "`ssp`, blend of scores, a fifth the client's, no prior",
@@ -27,6 +27,9 @@ TITLES = {
     "magnitude": "magnitude in FedFIbOS's round",
     "magnitude-05": "the same at lr .05",
     "random": "random masks, redrawn each round",
+    "fedfibos-025": "FedFIbOS (magnitude prior) at lr .025",
+    "fedfibos-dense": "FedFIbOS (magnitude prior), dense estimates",
+    "algorithm1-holders": "`algorithm1`, average over holders",
     "fedfibos-layer": "FedFIbOS, budget per layer",
     "fedfibos-participants": "FedFIbOS, average over participants (1/A)",
     "fiarse-layer": "FIARSE, budget per layer",
@@ -45,14 +48,22 @@ def table(rows: Sequence[Sequence[str]]) -> str:
 def accuracies(study: Study, cell: Cell) -> str:
     """One cell's methods, the ceiling last."""
     methods = [name for name in TITLES if name in study.cells[cell]]
-    rows = [["method", "seeds", *ACCURACIES]]
+    rows = [["method", "seeds", *ACCURACIES, "GB up"]]
     for name in methods:
         seeds = len(study.cells[cell][name])
-        rows.append([TITLES[name], str(seeds), *(percent(study.spread(cell, name, *k)) for k in ACCURACIES.values())])
+        sent = study.spread(cell, name, "bytes", "up")
+        rows.append(
+            [
+                TITLES[name],
+                str(seeds),
+                *(percent(study.spread(cell, name, *k)) for k in ACCURACIES.values()),
+                "–" if sent is None else f"{sent.mean / 1e9:.2f}",
+            ]
+        )
     if records := study.ceilings.get(cell[0]):
         full = spread(entry(r.final, ACCURACIES["global, full"]) for r in records)
         own = [spread(entry(r.final, ACCURACIES[key]) for r in records) for key in ("local", "local, adjusted")]
-        rows.append([TITLES["full"], str(len(records)), percent(full), "–", "–", *map(percent, own)])
+        rows.append([TITLES["full"], str(len(records)), percent(full), "–", "–", *map(percent, own), "–"])
     return table(rows)
 
 
@@ -84,7 +95,9 @@ def similarity(study: Study, cell: Cell) -> str:
         if study.cells[cell][name][0].experiment.method.settings.get("criterion") in ("magnitude", "random"):
             cvs[0] = None  # no score is kept; these records have the first magnitudes' there
         rows.append([TITLES[name], *("–" if v is None else v.text(1, 2) for v in [*jaccard, *cvs])])
-    rows.append(["the paper (ResNet-18, CIFAR-10)", "0.42", "–", "–", "0.22", "17.5", "–"])
+    rows.append(["two sets at random", *(f"{float(c) / (2 - float(c)):.2f}" for c in CAPACITIES[1:]), "–", "–"])
+    if cell[0] == "dirichlet":
+        rows.append(["the paper (ResNet-18, CIFAR-10, this split)", "0.42", "–", "–", "0.22", "17.5", "–"])
     return table(rows)
 
 
@@ -115,7 +128,7 @@ def precision(study: Study) -> list[str]:
     rows.append(["bfloat16 minus float32", str(len(both)), *map(points, gaps)])
     return [
         "## What bfloat16 costs",
-        "FedFIbOS, two classes a client, non-uniform, 240 rounds; everything else equal:",
+        "FedFIbOS alone, two classes a client, non-uniform, 240 rounds; everything else equal:",
         table(rows),
     ]
 
@@ -153,14 +166,19 @@ def rates(study: Study) -> str:
 
 def errors(diagnosis: Mapping[str, Any]) -> str:
     """Surrogate and true masking errors of selections at a trained model, and how often the first orders the second."""
-    rows = [["γ", "selection", "ε (surrogate)", "e, held", "e, dense", "ε orders e: held", "dense"]]
+    rows = [["γ", "selection", "ε (surrogate)", "e, held", "e, dense", "δ², held", "ε orders e: held", "dense"]]
     for capacity, found in diagnosis["capacities"].items():
-        for selection in ("fisher", "ssp", "magnitude", "random"):
+        for selection in ("method", "fisher", "ssp", "magnitude", "random"):
             of = found["selections"][selection]
-            row = [capacity, selection, f"{of['surrogate']['mean']:.1e}"]
+            row = [
+                capacity,
+                "the method's own" if selection == "method" else selection,
+                f"{of['surrogate']['mean']:.1e}",
+            ]
             row += [f"{_spread(of['error'][way]).text(1, 2)}" for way in ("held", "dense")]
+            row += [_spread(of["coefficient"]["held"]).text(1, 3)]
             row += [_spread(found["order_agreement"][way]).text(1, 2) for way in ("held", "dense")]
-            rows.append(row if selection == "fisher" else [*row[:-2], "", ""])
+            rows.append(row if selection == "method" else [*row[:-2], "", ""])
     return table(rows)
 
 

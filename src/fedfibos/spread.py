@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from scipy.special import stdtrit
+from scipy.special import stdtr
 
 
 @dataclass(frozen=True)
@@ -39,9 +39,15 @@ class Spread:
 
         Two-sided; one run tells nothing. Runs that all differ by the same amount do.
         """
-        if self.sd is None:
-            return False
-        return sign * self.mean > float(stdtrit(self.n - 1, 0.975)) * self.sd / math.sqrt(self.n)
+        return sign * self.mean > 0 and self.p_value() < 0.05
+
+    def p_value(self) -> float:
+        """Of a paired t-test, two-sided; 1 for one run, which tells nothing, 0 for runs that all differ by the same."""
+        if self.sd is None or self.mean == 0.0:
+            return 1.0
+        if self.sd == 0.0:
+            return 0.0
+        return 2 * float(stdtr(self.n - 1, -abs(self.mean) * math.sqrt(self.n) / self.sd))
 
 
 def spread(values: Iterable[float | None]) -> Spread | None:
