@@ -220,6 +220,45 @@ def test_wrong_options_are_one_line(checkpoint, options, error, message):
     assert "\n" not in str(caught.value)
 
 
+def test_a_model_of_one_s_own_says_how_it_reads_texts(tmp_path, monkeypatch):
+    (tmp_path / "my_bags.py").write_text(
+        """
+import torch
+from torch import nn
+
+from fedfibos import TensorData
+
+
+def bags(num_classes, input_shape, words=16):
+    return nn.Linear(words, num_classes)
+
+
+def encode(data, words=16):
+    inputs = torch.zeros(len(data), words)
+    for row, text in enumerate(data.texts):
+        for word in text.split():
+            inputs[row, sum(word.encode()) % words] += 1
+    return TensorData(inputs, data.labels)
+
+
+def plain(num_classes, input_shape):
+    return nn.Linear(16, num_classes)
+
+
+bags.encode = encode
+"""
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    data = TextData(("a b", "b c d"), torch.tensor([0, 1]))
+    encoded = encode("my_bags:bags", data, {"words": 8})
+    assert encoded.inputs.sum(1).tolist() == [2.0, 3.0]
+    assert encoded.inputs.shape == (2, 8)
+    with pytest.raises(ValueError, match="model 'my_bags:plain' takes tensors, the data set has texts"):
+        encode("my_bags:plain", data, {})
+    with pytest.raises(ValueError, match=r"model\.name = 'my_bags:bags' fails with TypeError"):
+        encode("my_bags:bags", data, {"wordz": 8})
+
+
 def test_models_of_images_and_texts_do_not_mix(checkpoint):
     texts = TextData(("goal",), torch.tensor([1]))
     with pytest.raises(ValueError, match="model 'mlp' takes tensors, the data set has texts"):

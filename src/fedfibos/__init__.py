@@ -28,27 +28,36 @@ if TYPE_CHECKING:
     from fedfibos.model import Model as Model
     from fedfibos.model import model_of as model_of
     from fedfibos.params import Params as Params
+    from fedfibos.round import NoUploadError as NoUploadError
     from fedfibos.round import federated_round as federated_round
     from fedfibos.round import run_in_turn as run_in_turn
     from fedfibos.round import sample as sample
     from fedfibos.simulation import simulate as simulate
+    from fedfibos.streams import stream as stream
+    from fedfibos.submodel import Mask as Mask
+    from fedfibos.submodel import Slice as Slice
     from fedfibos.submodel import Submodel as Submodel
     from fedfibos.submodel import mask_from_scores as mask_from_scores
     from fedfibos.training import LocalTraining as LocalTraining
     from fedfibos.types import Client as Client
+    from fedfibos.types import Dataset as Dataset
     from fedfibos.types import State as State
     from fedfibos.types import Upload as Upload
 
 _HOMES = {
     "Client": "fedfibos.types",
+    "Dataset": "fedfibos.types",
     "Experiment": "fedfibos.config.experiment",
     "LocalTraining": "fedfibos.training",
     "METHODS": "fedfibos.methods",
+    "Mask": "fedfibos.submodel",
     "Method": "fedfibos.method",
     "Model": "fedfibos.model",
+    "NoUploadError": "fedfibos.round",
     "PRESETS": "fedfibos.methods",
     "Params": "fedfibos.params",
     "Partition": "fedfibos.data.partition",
+    "Slice": "fedfibos.submodel",
     "Split": "fedfibos.data",
     "State": "fedfibos.types",
     "Submodel": "fedfibos.submodel",
@@ -67,6 +76,7 @@ _HOMES = {
     "run_in_turn": "fedfibos.round",
     "sample": "fedfibos.round",
     "simulate": "fedfibos.simulation",
+    "stream": "fedfibos.streams",
     "submodel_module": "fedfibos.export",
 }
 

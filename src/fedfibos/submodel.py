@@ -151,13 +151,13 @@ def mask_from_scores(scores: Tensor, capacity: float, layout: Layout, scope: str
         layout: Layout of the full model.
         scope: ``global`` ranks over all d; ``layer`` gives every tensor its share (:func:`layer_budgets`).
     """
+    if scope not in ("global", "layer"):
+        raise ValueError(f"scope must be 'global' or 'layer', got {scope!r}")
     k = budget(capacity, layout.num_maskable)
     if k == layout.num_maskable:
         return full(layout)
     if scope == "layer":
         return mask_by_layer(scores, layer_budgets(capacity, layout), layout)
-    if scope != "global":
-        raise ValueError(f"scope must be 'global' or 'layer', got {scope!r}")
     held = torch.ones(layout.size, dtype=torch.bool, device=scores.device)
     top_k(scores, k, out=held[: layout.num_maskable])
     return Mask(held, k + layout.size - layout.num_maskable)

@@ -19,6 +19,12 @@ def sorted_parts(parts: list[NDArray[np.int64]]) -> list[Tensor]:
     return [torch.from_numpy(np.sort(part).astype(np.int64)) for part in parts]
 
 
+def positions_by(values: NDArray[np.int64], number: int) -> list[NDArray[np.int64]]:
+    """For every value in ``range(number)`` the positions that have it, ascending; one pass, however many there are."""
+    order = np.argsort(values, kind="stable")
+    return np.split(order, np.cumsum(np.bincount(values, minlength=number))[:-1])
+
+
 def numpy_stream(generator: torch.Generator) -> np.random.Generator:
     """A numpy stream derived from one draw of ``generator``."""
     return np.random.default_rng(int(torch.randint(2**63 - 1, (), generator=generator)))

@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedfibos.data.dealing import check_enough, check_positive, members, numpy_stream, sorted_parts
+from fedfibos.data.dealing import check_enough, check_positive, members, numpy_stream, positions_by, sorted_parts
 
 MIN_ALPHA = 1e-100
 """Below this, log U / α (``_log_dirichlet``) leaves the range of float64."""
@@ -51,7 +51,7 @@ def dirichlet_by_client(labels: Tensor, num_clients: int, alpha: float, generato
     taken = np.empty(len(labels), dtype=np.int64)
     for k, indices in enumerate(by_class):
         taken[drawn == k] = indices
-    return sorted_parts([taken[turns == client] for client in range(num_clients)])
+    return sorted_parts([taken[positions] for positions in positions_by(turns, num_clients)])
 
 
 def _draw(
@@ -64,8 +64,7 @@ def _draw(
     shares = _exponential(np.where(open_classes, log_shares, -np.inf))
     cumulative = np.cumsum(shares, axis=1)
     classes = np.empty(len(turns), dtype=np.int64)
-    for client, steps in enumerate(cumulative):
-        at = turns == client
+    for steps, at in zip(cumulative, positions_by(turns, len(cumulative)), strict=True):
         classes[at] = np.searchsorted(steps, uniform[at] * steps[-1], side="right")
     return classes
 
@@ -118,7 +117,7 @@ def dirichlet_by_class(
             client_of = np.empty(len(labels), dtype=np.int64)
             for indices, owner in zip(by_class, owners, strict=True):
                 client_of[rng.permutation(indices)] = owner
-            return sorted_parts([np.flatnonzero(client_of == client) for client in range(num_clients)])
+            return sorted_parts(positions_by(client_of, num_clients))
         best = max(best, smallest)
     raise ValueError(
         f"dirichlet-by-class with alpha = {alpha:g} gave a client fewer than min_size = {min_size} examples "

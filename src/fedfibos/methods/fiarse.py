@@ -94,15 +94,12 @@ class FIARSE:
 
     def extract(self, model: Model, state: State, params: Params, client: Client) -> Submodel:
         """The largest magnitudes of every ranked group."""
-        if client.capacity == 1.0:
-            return full(model.layout)
-        if all(
-            k == sum(stop - start for start, stop in group) for group, k in self._ranked(model.layout, client.capacity)
-        ):
+        ranked = self._ranked(model.layout, client.capacity)
+        if all(k == sum(stop - start for start, stop in group) for group, k in ranked):
             return full(model.layout)
         magnitude = params.flat.abs()
         held = torch.ones(model.layout.size, dtype=torch.bool, device=magnitude.device)
-        for group, k in self._ranked(model.layout, client.capacity):
+        for group, k in ranked:
             scores = torch.cat([magnitude[start:stop] for start, stop in group])
             chosen, first = top_k(scores, k), 0
             for start, stop in group:

@@ -16,7 +16,7 @@ from fedfibos.models.cnn import CNN
 from fedfibos.models.lenet import LeNet
 from fedfibos.models.mlp import MLP
 from fedfibos.models.resnet import resnet8, resnet18
-from fedfibos.models.text import text_classifier, tokenised
+from fedfibos.models.text import text_classifier
 from fedfibos.own import called, find, is_own
 from fedfibos.params import is_normalisation
 from fedfibos.types import Dataset
@@ -97,7 +97,7 @@ def options_of(name: str) -> Mapping[str, inspect.Parameter]:
 
 
 def encode(name: str, data: Dataset, options: Mapping[str, Any]) -> Dataset:
-    """A data set as that model reads it: texts become token ids, everything else stays.
+    """A data set as that model reads it: its function's own ``encode(data, **options)``, where it has one.
 
     Args:
         name: The model's name.
@@ -107,10 +107,13 @@ def encode(name: str, data: Dataset, options: Mapping[str, Any]) -> Dataset:
     Raises:
         ValueError: A model of images on texts, or the other way round.
     """
-    if (name == "text") != isinstance(data, TextData):
-        takes, has = ("texts", "tensors") if name == "text" else ("tensors", "texts")
-        raise ValueError(f"model {name!r} takes {takes}, the data set has {has}")
-    return tokenised(data, options["checkpoint"], options["max_length"]) if isinstance(data, TextData) else data
+    own = getattr(find("model.name", name, MODELS), "encode", None)
+    if own is not None:
+        encoded: Dataset = called("model.name", name, own, data, **options) if is_own(name) else own(data, **options)
+        return encoded
+    if isinstance(data, TextData):
+        raise ValueError(f"model {name!r} takes tensors, the data set has texts")
+    return data
 
 
 def check_module(name: str, module: nn.Module, example: Inputs, num_classes: int, seed: int = 0) -> None:

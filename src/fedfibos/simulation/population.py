@@ -120,7 +120,7 @@ class Population:
 
     def calibration(self, num_examples: int) -> Dataset:
         """A fixed random sample of the clients' training examples."""
-        everything = torch.cat(list(self.parts))
+        everything = self.parts.positions
         order = torch.randperm(len(everything), generator=stream(self.seed, "calibration"))
         return self.train.subset(everything[order[:num_examples]])
 

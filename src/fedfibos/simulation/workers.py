@@ -81,6 +81,12 @@ class _Reply:
     counted: np.ndarray[Any, np.dtype[np.bool_]] | None
 
 
+def _shared(size: int, dtype: torch.dtype) -> Tensor:
+    """Zeros that processes share; memory that is never written is never taken (an index, where there are no slices)."""
+    storage = torch.UntypedStorage._new_shared(size * dtype.itemsize, device="cpu")
+    return torch.empty(0, dtype=dtype).set_(storage, 0, (size,))  # type: ignore[call-overload, no-any-return]
+
+
 class WorkerPool:
     """Trains and evaluates in worker processes.
 
@@ -92,13 +98,13 @@ class WorkerPool:
         forks = sys.platform == "linux"
         context = multiprocessing.get_context("fork") if forks else multiprocessing.get_context("spawn")
         self._layout = layout
-        self._params = torch.zeros(layout.size).share_memory_()
+        self._params = _shared(layout.size, torch.float32)
         self._slots = [
             _Slot(
-                torch.zeros(layout.size, dtype=torch.bool).share_memory_(),
-                torch.zeros(layout.size, dtype=torch.int64).share_memory_(),
-                torch.zeros(layout.size).share_memory_(),
-                torch.zeros(layout.num_maskable).share_memory_(),
+                _shared(layout.size, torch.bool),
+                _shared(layout.size, torch.int64),
+                _shared(layout.size, torch.float32),
+                _shared(layout.num_maskable, torch.float32),
             )
             for _ in range(num_workers)
         ]
