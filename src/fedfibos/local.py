@@ -207,7 +207,7 @@ def feed(
 def _without_absent_classes(submodel: Submodel, model: Model, layout: Layout, data: Dataset) -> Tensor:
     """What the client counts as a holder of: what its submodel holds, but the rows of classes that it has none of."""
     counted = without_absent_classes(model, layout, data.labels).to(model.device)
-    return counted & submodel.held if isinstance(submodel, Mask) and submodel.held is not None else counted
+    return counted if submodel.held is None else counted & submodel.held
 
 
 def _of_their_own(parameters: Sequence[Tensor], gradients: Sequence[Tensor | None]) -> list[Tensor]:

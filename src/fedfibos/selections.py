@@ -10,7 +10,7 @@ from fedfibos.method import Method
 from fedfibos.params import Layout, Params
 from fedfibos.select import top_k
 from fedfibos.spread import mean
-from fedfibos.submodel import Mask, Submodel, held_maskable, kept_shares
+from fedfibos.submodel import Submodel, held_maskable, kept_shares
 from fedfibos.theory import coefficient_of_variation, jaccard
 from fedfibos.types import Client, State
 
@@ -47,7 +47,7 @@ class Diagnostics:
         if key not in self.kept:
             self.shares[key] = round(held_maskable(submodel, layout) / layout.num_maskable, 6)
             self.kept[key] = {name: round(share, 6) for name, share in kept_shares(submodel, layout).items()}
-        if isinstance(submodel, Mask) and submodel.held is not None:
+        if submodel.held is not None:
             held = submodel.held[: layout.num_maskable]
             size = int(held.count_nonzero())
             if size not in self.magnitude_masks:

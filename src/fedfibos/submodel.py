@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -70,6 +71,8 @@ class Slice:
     index: Tensor
     layout: Layout
     widths: tuple[tuple[str, int], ...]
+    held: ClassVar[None] = None
+    """As of a :class:`Mask` that holds everything: of the local vector every coordinate is held."""
 
     @property
     def num_held(self) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fedfibos.params import Layout
-from fedfibos.submodel import Mask, Submodel
+from fedfibos.submodel import Submodel
 from fedfibos.types import Upload
 
 BYTES_PER_VALUE = 4
@@ -14,7 +14,7 @@ def download_bytes(submodel: Submodel, layout: Layout) -> int:
 
     A slice needs no bitmap: its channels follow from the method, the round and the width.
     """
-    bitmap = -(-layout.num_maskable // 8) if isinstance(submodel, Mask) and submodel.held is not None else 0
+    bitmap = -(-layout.num_maskable // 8) if submodel.held is not None else 0
     return BYTES_PER_VALUE * submodel.num_held + bitmap
 
 

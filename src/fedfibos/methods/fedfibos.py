@@ -158,8 +158,7 @@ class FedFIbOS:
         if upload.statistic is None or self.sharing == "shared":
             return state
         estimate, prior = upload.statistic, state.tensors["prior"]
-        held = upload.submodel.held if isinstance(upload.submodel, Mask) else None
-        held = held if upload.counted is None else upload.counted
+        held = upload.submodel.held if upload.counted is None else upload.counted
         observed = None if held is None or upload.observed == "all" else held[: estimate.numel()]
         if self.prior == "magnitude":  # the row is the average alone: a piece of it needs only its own estimates
 

@@ -109,7 +109,7 @@ class FIARSE:
 
     def train(self, model: Model, params: Params, submodel: Submodel, client: Client) -> Upload:
         """Local steps on x ⊙ 1{|x| ≥ θ}."""
-        if not isinstance(submodel, Mask) or submodel.held is None:
+        if submodel.held is None:
             upload = local_training(model, params, submodel, client)
         else:
             threshold = self._threshold(params, submodel.held, client.capacity)

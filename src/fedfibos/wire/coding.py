@@ -331,12 +331,12 @@ def _slice_of(reader: Reader, model: Model) -> Slice:
 def _dense(submodel: Submodel, local: Tensor) -> Tensor:
     """The held coordinates of a local vector, one after another."""
     local = local.detach().cpu()
-    return local[submodel.held.cpu()] if isinstance(submodel, Mask) and submodel.held is not None else local
+    return local[submodel.held.cpu()] if submodel.held is not None else local
 
 
 def _local(submodel: Submodel, dense: Tensor, size: int) -> Tensor:
     """The local vector with those held coordinates, zero elsewhere."""
-    if isinstance(submodel, Slice) or submodel.held is None:
+    if submodel.held is None:
         return dense
     local = torch.zeros(size, dtype=dense.dtype)
     local[submodel.held.cpu()] = dense
