@@ -70,6 +70,7 @@ def upload_of(submodel, observed=None, with_rows=False):
     if with_rows:
         inside = torch.ones(LAYOUT.size, dtype=torch.bool)
         held = submodel.gather(inside.float()) * (torch.rand(delta.numel(), generator=generator) < 0.7) > 0
+        delta = torch.where(held, delta, 0.0)
     return Upload(submodel, delta, 0.25, 4, statistic, observed or "held", held)
 
 
