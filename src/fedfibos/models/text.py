@@ -117,7 +117,7 @@ def text_classifier(
     return TextClassifier(network)
 
 
-def _encode(data: Dataset, *, checkpoint: str, max_length: int, **_: Any) -> TokenData:
+def _encode(data: Dataset, **options: Any) -> TokenData:
     """Texts as :func:`text_classifier` reads them, with its options.
 
     Raises:
@@ -125,7 +125,7 @@ def _encode(data: Dataset, *, checkpoint: str, max_length: int, **_: Any) -> Tok
     """
     if not isinstance(data, TextData):
         raise ValueError("model 'text' takes texts, the data set has tensors")
-    return tokenised(data, checkpoint, max_length)
+    return tokenised(data, options["checkpoint"], options["max_length"])
 
 
 text_classifier.encode = _encode  # type: ignore[attr-defined]
