@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol, runtime_checkable
 
+from torch import Tensor
+
 from fedfibos.aggregate import Sums
 from fedfibos.model import Model
 from fedfibos.params import Params
@@ -50,3 +52,21 @@ class Cautious(Protocol):
             model: The model.
             capacities: Those of the fleet.
         """
+
+
+@runtime_checkable
+class ClientScored(Protocol):
+    """A method whose clients can keep their scores themselves, so that the server never sees them."""
+
+    @property
+    def shares_a_score(self) -> bool:
+        """Whether a client's score is blended with one that the server holds."""
+
+    def check_client_scores(self) -> None:
+        """Raise ValueError where a client cannot choose its mask by what it knows itself."""
+
+    def shared_score(self, state: State) -> Tensor:
+        """The score that the server holds, shape ``(d,)``; only where there is one."""
+
+    def with_shared_score(self, state: State, score: Tensor) -> State:
+        """A state that has it, as a client knows it."""

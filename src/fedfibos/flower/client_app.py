@@ -13,7 +13,7 @@ from flwr.clientapp import ClientApp
 from fedfibos.flower.measure import LIMITS, Limits, affordable
 from fedfibos.flower.messages import declaration, payload_in, payload_record, question_in, refusal
 from fedfibos.flower.scores import HeldScore
-from fedfibos.flower.task import Settings, Task, shares_a_score
+from fedfibos.flower.task import Settings, Task
 from fedfibos.local import LocalTrainingError
 from fedfibos.reproducible import reproducible
 from fedfibos.types import Client, Dataset
@@ -106,7 +106,7 @@ def _select(task: Task, message: Message, context: Context) -> RecordDict:
     t, counted, capacity = question_in(message)
     client = _client(task, client_id(context), capacity, t)
     shared = None
-    if shares_a_score(task.method):
+    if task.shares_a_score:
         shared = decode_score(payload_in(message), client.id, t, task.model.layout)
     mask = _held_score(task, context).mask(client, counted, shared)
     return payload_record(encode_mask(client.id, t, mask, task.model.layout))

@@ -10,7 +10,8 @@ import time
 from dataclasses import dataclass, replace
 
 from fedfibos.cost import cost
-from fedfibos.flower.task import Task, shares_a_score
+from fedfibos.flower.task import Task
+from fedfibos.method import ClientScored
 from fedfibos.submodel import Mask, Submodel
 from fedfibos.types import Client, Dataset
 from fedfibos.wire.coding import encode_download, encode_mask, encode_score, encode_upload, token_of
@@ -99,8 +100,8 @@ def round_bytes(task: Task, client: Client, submodel: Submodel) -> int:
     if task.federation.scores == "client":
         assert isinstance(submodel, Mask)
         payloads.append(encode_mask(client.id, 0, submodel, layout))
-        if shares_a_score(task.method):
-            score = task.method.init(params).tensors["score"]
+        if isinstance(task.method, ClientScored) and task.shares_a_score:
+            score = task.method.shared_score(task.method.init(params))
             payloads.append(encode_score(client.id, 0, score, layout))
         else:
             upload = replace(upload, statistic=None, observed="held")

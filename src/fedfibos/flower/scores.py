@@ -17,7 +17,8 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from fedfibos.files import whole
-from fedfibos.flower.task import Task, shares_a_score
+from fedfibos.flower.task import Task
+from fedfibos.method import ClientScored
 from fedfibos.rows import MemoryRows
 from fedfibos.runs.record import fixed_settings
 from fedfibos.submodel import Mask
@@ -83,13 +84,14 @@ class HeldScore:
         row = state.rows.get(client.id)
         if row is not None:
             self._write({**rows, client.round: row})
-        return upload if shares_a_score(self.task.method) else replace(upload, statistic=None, observed="held")
+        return upload if self.task.shares_a_score else replace(upload, statistic=None, observed="held")
 
     def _state(self, client: Client, rows: Rounds, shared: Tensor | None = None) -> State:
         """The server's state as far as this client knows it: the prior, its own row, a shared score if there is one."""
-        state = self.task.method.init(self.task.model.initial_params())
-        if shared is not None:
-            state = state.with_tensors(score=shared)
+        method = self.task.method
+        state = method.init(self.task.model.initial_params())
+        if shared is not None and isinstance(method, ClientScored):
+            state = method.with_shared_score(state, shared)
         return state if not rows else replace(state, rows=MemoryRows({client.id: rows[max(rows)]}))
 
     def _read(self) -> Rounds:

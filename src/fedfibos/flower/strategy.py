@@ -14,7 +14,8 @@ from flwr.serverapp.strategy import Strategy
 from fedfibos.cautions import cautions
 from fedfibos.flower.messages import Member, payload_in, payload_record, question
 from fedfibos.flower.roster import Enrolment, Roster
-from fedfibos.flower.task import Task, shares_a_score
+from fedfibos.flower.task import Task
+from fedfibos.method import ClientScored
 from fedfibos.params import Layout, Params
 from fedfibos.round import Job, NoUploadError, RoundReport, merge, sample, submodels
 from fedfibos.rows import MemoryRows
@@ -254,9 +255,10 @@ class SubmodelStrategy(Strategy):
 
     def _shared_score(self, client: Client) -> bytes | None:
         """The payload of the score that the server holds, where clients blend it with their own."""
-        if not shares_a_score(self.task.method):
+        method = self.task.method
+        if not (isinstance(method, ClientScored) and method.shares_a_score):
             return None
-        return encode_score(client.id, self.t, self.state.tensors["score"], self.task.model.layout)
+        return encode_score(client.id, self.t, method.shared_score(self.state), self.task.model.layout)
 
     def _outcomes(self, answers: dict[int, list[Message]]) -> Iterator[tuple[Client, Upload | str]]:
         """The cohort's outcomes in the order of client ids, decoded one at a time."""

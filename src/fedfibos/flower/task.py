@@ -18,8 +18,7 @@ from torch import nn
 
 from fedfibos.config.sections import CONFIG, MethodChoice, Positive, Seed, field_names
 from fedfibos.inputs import Inputs
-from fedfibos.method import Method
-from fedfibos.methods.fedfibos import FedFIbOS
+from fedfibos.method import ClientScored, Method
 from fedfibos.model import Model, model_of
 from fedfibos.params import maskable_names
 from fedfibos.training import LocalTraining
@@ -87,7 +86,17 @@ class Task:
 
     def __post_init__(self) -> None:
         if self.federation.scores == "client":
-            _check_client_scores(self.method)
+            if not isinstance(self.method, ClientScored):
+                raise ValueError(
+                    "scores = 'client' needs a method with scores of the clients' own, such as fedfibos with "
+                    "sharing = 'client', got another"
+                )
+            self.method.check_client_scores()
+
+    @property
+    def shares_a_score(self) -> bool:
+        """Whether clients blend a score of their own with one that the server holds."""
+        return isinstance(self.method, ClientScored) and self.method.shares_a_score
 
     @cached_property
     def untrained_sha256(self) -> str:
@@ -153,21 +162,3 @@ def _array(value: bool | int | float | str) -> Any:
         with suppress(json.JSONDecodeError):
             return json.loads(value)
     return value
-
-
-def shares_a_score(method: Method) -> bool:
-    """Whether clients that hold their own scores blend them with one that the server holds."""
-    return isinstance(method, FedFIbOS) and method.sharing == "blend"
-
-
-def _check_client_scores(method: Method) -> None:
-    """Raise ValueError where a client cannot choose its mask by what it knows itself."""
-    if not (isinstance(method, FedFIbOS) and method.sharing in ("client", "blend")):
-        raise ValueError(
-            "scores = 'client' needs method fedfibos with sharing = 'client' or 'blend', got another method or sharing"
-        )
-    if method.criterion != "fisher" or method.prior != "magnitude":
-        raise ValueError(
-            "scores = 'client' needs criterion = 'fisher' and prior = 'magnitude' (others rank by parameters that a "
-            f"client does not receive), got {method.criterion!r} and {method.prior!r}"
-        )

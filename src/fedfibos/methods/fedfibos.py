@@ -124,6 +124,31 @@ class FedFIbOS:
         ]
 
     @property
+    def shares_a_score(self) -> bool:
+        """Whether a client's score is blended with the shared one."""
+        return self.sharing == "blend"
+
+    def check_client_scores(self) -> None:
+        """Raise ValueError where a client cannot choose its mask by what it knows itself."""
+        if self.sharing not in ("client", "blend"):
+            raise ValueError(
+                "scores = 'client' needs method fedfibos with sharing = 'client' or 'blend', got sharing = 'shared'"
+            )
+        if self.criterion != "fisher" or self.prior != "magnitude":
+            raise ValueError(
+                "scores = 'client' needs criterion = 'fisher' and prior = 'magnitude' (others rank by parameters that "
+                f"a client does not receive), got {self.criterion!r} and {self.prior!r}"
+            )
+
+    def shared_score(self, state: State) -> Tensor:
+        """What the server holds of a blend, shape ``(d,)``."""
+        return state.tensors["score"]
+
+    def with_shared_score(self, state: State, score: Tensor) -> State:
+        """The state of a client that was sent it."""
+        return state.with_tensors(score=score)
+
+    @property
     def _ema(self) -> Ema:
         return Ema(self.ema_rate, self.prior == "magnitude", per_coordinate=self.fisher == "held")
 
