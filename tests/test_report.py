@@ -516,3 +516,14 @@ def test_runs_of_a_seed_that_dealt_other_examples_are_no_pair(runs):
     dealt("fiarse/seed-0", "bb")
     assert "other examples in some runs of seed 0 (" in content(runs).problems[0].unlike()
     assert [cell.text for cell in table(build_report([runs]), "differences").rows[0][1:3]] == ["1", "−20.0 (n = 1)"]
+
+
+@pytest.mark.parametrize(
+    ("partition", "beside"),
+    [(Partition("dirichlet", alpha=0.3), True), (Partition("dirichlet", alpha=0.5), False), (FEW, False)],
+)
+def test_the_paper_s_figures_are_set_beside_its_own_split_alone(tmp_path, partition, beside):
+    seeds(tmp_path, replace(EXPERIMENT, data=Data("cifar10", partition)), 0.5)
+    drawn = [figure.svg.decode() for figure in build_report([tmp_path]).figures()]
+    assert any("CV_F, paper" in svg for svg in drawn) == beside
+    assert any("paper, γ = 0.5" in svg for svg in drawn) == beside

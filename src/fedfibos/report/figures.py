@@ -18,6 +18,8 @@ from matplotlib.figure import Figure as Canvas
 from matplotlib.ticker import MaxNLocator
 from matplotlib.transforms import ScaledTranslation
 
+from fedfibos.config.idle import without_idle
+from fedfibos.data.partition import Partition
 from fedfibos.report.groups import Group, Problem, file_names
 from fedfibos.report.paper import reported
 from fedfibos.report.records import Point
@@ -185,8 +187,10 @@ def _curves(
 
 
 def _in_the_paper(problem: Problem) -> bool:
-    """Its figures are of CIFAR-10."""
-    return problem.groups[0].experiment.data.name == "cifar10"
+    """Whether the paper's figures are of this data set and split."""
+    data, theirs = problem.experiment.data, reported()["figures"]
+    split = without_idle(Partition(**theirs["partition"]))
+    return data.name == theirs["data"] and without_idle(data.partition) == split
 
 
 def _colours(count: int) -> Sequence[str]:
