@@ -340,3 +340,15 @@ def test_a_study_given_to_run_is_told_apart(tmp_path, capsys):
     assert (
         "is a study (it has a grid or seeds), wanted an experiment: fedfibos sweep runs it" in capsys.readouterr().err
     )
+
+
+def test_an_override_does_not_take_away_what_a_variant_sets(tmp_path):
+    (tmp_path / "base.toml").write_text(BASE)
+    (tmp_path / "study.toml").write_text(
+        'base = "base.toml"\n[grid.budget.short]\nlocal.epochs = 1\n[grid.budget.long]\nlocal.epochs = 5\n'
+        "[grid.rate.a]\nlocal.lr = 0.1\n[grid.rate.b]\nlocal.lr = 0.2\n"
+    )
+    with pytest.raises(ExperimentError, match=r"local\.steps=3 changes local\.epochs, which budget of the study sets"):
+        load_study(tmp_path / "study.toml", ["local.steps=3"])
+    runs = load_study(tmp_path / "study.toml", ["local.batch_size=7"]).runs
+    assert [run.experiment.local.epochs for run in runs] == [1, 1, 5, 5]

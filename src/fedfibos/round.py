@@ -14,7 +14,7 @@ from fedfibos.method import Method
 from fedfibos.model import Model
 from fedfibos.params import Params
 from fedfibos.streams import stream
-from fedfibos.submodel import Submodel
+from fedfibos.submodel import Slice, Submodel
 from fedfibos.traffic import download_bytes, upload_bytes
 from fedfibos.types import Client, State, Upload
 
@@ -48,11 +48,13 @@ class NoUploadError(RuntimeError):
 
 
 def sample(num_clients: int, cohort_size: int, seed: int, t: int) -> list[int]:
-    """The round's cohort: ``cohort_size`` clients uniformly without replacement, in ascending order.
+    """The round's cohort: ``cohort_size`` clients uniformly without replacement, in ascending order; all of fewer.
 
     From a large fleet of which few take part clients are drawn one by one, those drawn before being passed over, so
     that a round costs the same whatever the number registered.
     """
+    if num_clients < 1 or cohort_size < 1:
+        raise ValueError(f"a cohort must be of at least one client of at least one, got {cohort_size} of {num_clients}")
     generator = stream(seed, "cohort", t)
     if num_clients <= LARGE_FLEET or cohort_size > num_clients // 2:
         return sorted(torch.randperm(num_clients, generator=generator)[:cohort_size].tolist())
@@ -69,11 +71,13 @@ def federated_round(
 
     Raises:
         NoUploadError: All clients were rejected; the message names each one's reason.
-        ValueError: No client, or one twice.
+        ValueError: No client, one twice, or clients in different rounds.
     """
     ids = [client.id for client in cohort]
     if not ids or len(set(ids)) < len(ids):
         raise ValueError(f"a cohort must be different clients, at least one, got {sorted(ids)}")
+    if len(rounds := sorted({client.round for client in cohort})) > 1:
+        raise ValueError(f"a cohort's clients must be in one round, got them in rounds {rounds}")
     down = 0
 
     def jobs() -> Iterator[Job]:
@@ -142,15 +146,43 @@ def run_in_turn(
     """Train the cohort in this process, one client after another."""
     for client, submodel in jobs:
         try:
-            yield client, method.train(model, params, submodel, client)
+            yield client, answer_to(submodel, method.train(model, params, submodel, client), params)
         except LocalTrainingError as error:
             yield client, str(error)
 
 
+def answer_to(submodel: Submodel, upload: Upload, params: Params) -> Upload:
+    """The upload, if it is one of the submodel that was sent: what a method's ``train`` must return, wherever it runs.
+
+    Raises:
+        ValueError: It is of another submodel, or has tensors of other shapes or types.
+    """
+    if upload.submodel is not submodel:
+        raise ValueError("a method's train must return an upload of the very submodel that it was given, got another")
+    size = submodel.layout.size if isinstance(submodel, Slice) else params.layout.size
+    for name, wanted, kind in (
+        ("delta", size, torch.float32),
+        ("counted", size, torch.bool),
+        ("statistic", params.layout.num_maskable, torch.float32),
+    ):
+        tensor = getattr(upload, name)
+        if tensor is not None and (tensor.shape != (wanted,) or tensor.dtype != kind):
+            raise ValueError(
+                f"an upload's {name} must be {kind} of shape ({wanted},), got {tensor.dtype} of {tuple(tensor.shape)}"
+            )
+    return upload
+
+
 def fault(upload: Upload) -> str | None:
-    """Why an upload must not be averaged: a value that is not finite; None when it is sound."""
+    """Why an upload must not be averaged; None when it is sound.
+
+    A value that is not finite, or an update where the client holds nothing: its weight there is 0.
+    """
     for name, tensor in (("update", upload.delta), ("statistic", upload.statistic)):
         if tensor is not None and not bool(torch.isfinite(torch.stack(torch.aminmax(tensor))).all()):
             bad = int((~torch.isfinite(tensor)).sum())
             return f"its {name} has {bad} values that are not finite (training loss {float(upload.loss):g})"
+    held = upload.submodel.held if upload.counted is None else upload.counted
+    if held is not None and bool((upload.delta != 0).logical_and_(~held).any()):
+        return "its update is not 0 where it holds nothing"
     return None if math.isfinite(upload.loss) else f"its training loss is {float(upload.loss):g}"

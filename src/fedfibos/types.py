@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal, Protocol
@@ -12,7 +13,7 @@ from torch import Tensor
 from fedfibos.inputs import Inputs
 from fedfibos.rows import MemoryRows, Rows
 from fedfibos.streams import stream
-from fedfibos.submodel import Submodel
+from fedfibos.submodel import Submodel, check_capacity
 from fedfibos.training import LocalTraining
 
 
@@ -60,11 +61,24 @@ class Client:
     data: Dataset | None = None
     weight: float = 1.0
 
+    def __post_init__(self) -> None:
+        check_capacity(self.capacity, f"client {self.id}")
+        if not 0.0 <= self.weight < math.inf:
+            raise ValueError(f"the weight of client {self.id} must be 0 or a positive number, got {self.weight:g}")
+
     def in_round(self, t: int, rounds: int) -> Client:
-        """The client in round t of ``rounds``, its learning rate scheduled.
+        """The client in round t of ``rounds``, its learning rate scheduled; of the client as it was made, in round 0.
 
         Round ``rounds`` is the one after the last: what a method would hand out next, which evaluations look at.
+
+        Raises:
+            ValueError: It is in a later round already: its learning rate would be scheduled twice.
         """
+        if self.round and self.local.schedule != "constant":
+            raise ValueError(
+                f"in_round schedules the learning rate of a client as it was made, in round 0, got client {self.id} in "
+                f"round {self.round}"
+            )
         return replace(self, round=t, local=self.local.at_round(t, rounds))
 
     def stream(self, purpose: str) -> torch.Generator:

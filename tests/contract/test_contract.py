@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
@@ -18,7 +19,8 @@ from fedfibos.methods import METHODS, FedBRB
 from fedfibos.model import Model, model_of
 from fedfibos.models import build
 from fedfibos.params import Params, maskable_names
-from fedfibos.round import NoUploadError, fault, federated_round, run_in_turn
+from fedfibos.round import NoUploadError, fault, federated_round, run_in_turn, sample
+from fedfibos.simulation.setting import Setting
 from fedfibos.submodel import Mask, budget
 from fedfibos.training import LocalTraining
 from fedfibos.types import Client, State, Upload
@@ -362,3 +364,76 @@ def test_a_score_is_the_mean_of_those_that_have_the_class(sharing):
         own, score = (model.layout.maskable_views(vector)[place][client.id] for vector in (alone, scores))
         torch.testing.assert_close(score, own)
         assert bool((own > 0).any())
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda u: replace(u, submodel=Mask(None, u.submodel.num_held)), "the very submodel that it was given"),
+        (lambda u: replace(u, delta=u.delta[:-1]), "an upload's delta must be torch.float32 of shape"),
+        (lambda u: replace(u, delta=u.delta.mean()), "an upload's delta must be torch.float32 of shape"),
+        (lambda u: replace(u, delta=u.delta.double()), "got torch.float64"),
+        (lambda u: replace(u, counted=u.delta), "an upload's counted must be torch.bool"),
+        (lambda u: replace(u, statistic=u.delta[:2]), "an upload's statistic must be torch.float32 of shape"),
+    ],
+)
+def test_an_upload_answers_what_was_sent(change, said, model):
+    """Refused wherever a client trains: worker processes know an upload's tensors by their places alone."""
+    params = model.initial_params()
+    state = METHODS["fedfibos"]().init(params)
+    method = Changed(change)
+    with pytest.raises(ValueError, match=said):
+        federated_round(method, model, state, params, cohort(), run_in_turn)
+    setting = Setting(method, model, lambda n: data(n), data(0), None, 10)
+    client = cohort()[1]
+    with pytest.raises(ValueError, match=said):
+        setting.train(params, client, method.extract(model, state, params, client))
+
+
+@dataclass(frozen=True)
+class Changed:
+    """FedFIbOS, whose uploads are tampered with."""
+
+    change: Callable[[Upload], Upload]
+
+    def __getattr__(self, name):
+        return getattr(METHODS["fedfibos"](), name)
+
+    def train(self, model, params, submodel, client):
+        return self.change(METHODS["fedfibos"]().train(model, params, submodel, client))
+
+
+def test_an_update_where_a_client_holds_nothing_is_rejected(model):
+    """Its weight there is 0: it would be divided by next to nothing."""
+    params = model.initial_params()
+    state = METHODS["fedfibos"]().init(params)
+    off = Changed(lambda u: u if u.submodel.held is None else replace(u, delta=torch.ones_like(u.delta)))
+    _, after, report = federated_round(off, model, state, params, cohort(), run_in_turn)
+    small = {client.id: "its update is not 0 where it holds nothing" for client in cohort() if client.capacity < 1}
+    assert report.rejected == small
+    assert bool(torch.isfinite(after.flat).all())
+
+
+def test_clients_are_checked_where_they_are_made(model):
+    client = cohort()[0]
+    for capacity in (0.0, 1.5, -1.0, math.nan):
+        with pytest.raises(ValueError, match="capacity must be in"):
+            replace(client, capacity=capacity)
+    for weight in (-1.0, math.nan, math.inf):
+        with pytest.raises(ValueError, match=f"the weight of client {client.id} must be 0 or a positive number"):
+            replace(client, weight=weight)
+    for size in (0, -1):
+        with pytest.raises(ValueError, match=f"at least one client of at least one, got {size} of 5"):
+            sample(5, size, 0, 0)
+    assert sample(5, 10, 0, 0) == [0, 1, 2, 3, 4]
+    method, params = METHODS["fedavg"](), model.initial_params()
+    clients = [replace(client, round=0), replace(client, id=9, round=3)]
+    with pytest.raises(ValueError, match=r"must be in one round, got them in rounds \[0, 3\]"):
+        federated_round(method, model, method.init(params), params, clients, run_in_turn)
+
+
+def test_a_learning_rate_is_scheduled_once():
+    made = replace(cohort()[0], local=LocalTraining(steps=1, lr=0.1, schedule="cosine"))
+    assert made.in_round(15, 30).local.lr == pytest.approx(0.05)
+    with pytest.raises(ValueError, match="as it was made, in round 0, got client 0 in round 15"):
+        made.in_round(15, 30).in_round(16, 30)

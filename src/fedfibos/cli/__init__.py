@@ -211,7 +211,7 @@ def report(
         str | None,
         typer.Option(
             help="Compare the others with this method, seed by seed: its row's label, or its name.",
-            show_default="one's own or FedFIbOS",
+            show_default="FedFIbOS",
         ),
     ] = None,
 ) -> None:

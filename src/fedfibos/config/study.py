@@ -21,6 +21,7 @@ A derived study replaces the axes, seeds and base that it names; its ``[all]`` o
 from __future__ import annotations
 
 import itertools
+import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -93,6 +94,9 @@ def load_study(path: Path | str, overrides: Sequence[str] = (), only: Sequence[s
             for axis, variant in zip(grid, cell, strict=True):
                 layers.append(Layer(f"{path}: {axis} {variant!r}", dict(grid[axis][variant])))
             experiment = load_experiment(file.base, [*layers, *overrides])
+            if overrides:
+                chosen = {axis: grid[axis][variant] for axis, variant in zip(grid, cell, strict=True)}
+                _check_kept(load_experiment(file.base, layers), experiment, chosen, overrides)
             runs.append(PlannedRun(cell, replace(experiment, seed=seed)))
     _check_different(runs)
     return Study(path, tuple(grid), tuple(runs))
@@ -121,6 +125,18 @@ def _check_overrides(overrides: Sequence[str], grid: Mapping[str, Mapping[str, A
                 for own in flat(settings):
                     if f"{key}.".startswith(f"{own}.") or f"{own}.".startswith(f"{key}."):
                         raise ExperimentError(f"command line: {key} is set by {axis} {variant!r} of the study", key)
+
+
+def _check_kept(before: Experiment, after: Experiment, chosen: Mapping[str, Any], overrides: Sequence[str]) -> None:
+    """Refuse overrides that change what a variant sets by another key (``local.steps`` takes ``local.epochs`` away)."""
+    old, new = (flat(tomllib.loads(to_toml(experiment))) for experiment in (before, after))
+    for axis, settings in chosen.items():
+        for own in flat(settings):
+            for key in [key for key in old if f"{key}.".startswith(f"{own}.")]:
+                if new.get(key) != old[key]:
+                    raise ExperimentError(
+                        f"command line: {', '.join(overrides)} changes {key}, which {axis} of the study sets", key
+                    )
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from fedfibos.flower.scores import HeldScore
 from fedfibos.flower.task import Settings, Task
 from fedfibos.local import LocalTrainingError
 from fedfibos.reproducible import reproducible
+from fedfibos.round import answer_to
 from fedfibos.types import Client, Dataset
 from fedfibos.validation import WANTED
 from fedfibos.wire.coding import decode_download, decode_score, encode_mask, encode_upload
@@ -96,6 +97,7 @@ def _train(task: Task, data: MakeData, message: Message, context: Context) -> Re
         raise WireError(f"the download is of capacity {download.capacity:g}, this client now has {declared:g}")
     client = _client(task, own, download.capacity, download.round, data(context))
     upload = task.method.train(task.model, download.params, download.submodel, client)
+    answer_to(download.submodel, upload, download.params)
     if task.federation.scores == "client":
         upload = _held_score(task, context).observe(client, upload)
     layout, precision = task.model.layout, task.federation.statistic

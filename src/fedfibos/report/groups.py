@@ -129,7 +129,7 @@ class Sorted:
         """Every group of finished runs, once."""
         found = [group for problem in self.problems for group in problem.groups]
         found += [group for problem in self.problems for group in problem.references]
-        return list({group.records[0].name: group for group in found}.values())
+        return list({id(group.records[0]): group for group in found}.values())
 
 
 def sort_records(records: Sequence[Record]) -> Sorted:
@@ -163,8 +163,11 @@ def sort_records(records: Sequence[Record]) -> Sorted:
 
 def _own_code(record: Record, *names: str) -> str:
     """Hashes of the user's own code that a run used under those names, as TOML: other code makes another run."""
-    latest = [record.environment, *record.environment.get("resumed", ())][-1]
-    hashes = {name: str(digest)[:8] for name, digest in latest.get("own", {}).items() if name in names}
+    hashes: dict[str, str] = {}
+    for made in (record.environment, *record.environment.get("resumed", ())):
+        for name, digest in made.get("own", {}).items():
+            if name in names and str(digest)[:8] not in hashes.get(name, ""):
+                hashes[name] = "+".join(filter(None, (hashes.get(name), str(digest)[:8])))  # a run of both versions
     return f"\n{tomli_w.dumps({'own': hashes})}" if hashes else ""
 
 

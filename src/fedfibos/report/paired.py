@@ -32,8 +32,8 @@ def differences(problem: Problem, slug: str, against: str | None = None) -> Tabl
     Args:
         problem: The methods.
         slug: Names the table's file.
-        against: What to subtract: a row's label, the name of its files or of its method. Left out it is the last
-            method of the results table, a user's own or FedFIbOS, in its first row.
+        against: What to subtract: a row's label, the name of its files, of its method or of its class. Left out it is
+            FedFIbOS where there is one, else the last method of the results table; in its first row.
     """
     base = rival(problem, against)
     if base is None:
@@ -63,12 +63,13 @@ def differences(problem: Problem, slug: str, against: str | None = None) -> Tabl
 def rival(problem: Problem, against: str | None) -> Group | None:
     """The method that the others are compared with; None where the problem has it not."""
     if against is None:
-        last = problem.groups[-1].experiment.method.name
-        return next(group for group in problem.groups if group.experiment.method.name == last)
+        names = [group.experiment.method.name for group in problem.groups]
+        return problem.groups[names.index("fedfibos" if "fedfibos" in names else names[-1])]
     for group, name in zip(problem.groups, file_names(problem), strict=True):
         if against in (group.label, name):
             return group
-    return next((group for group in problem.groups if group.experiment.method.name == against), None)
+    named = [(group, group.experiment.method.name) for group in problem.groups]
+    return next((group for group, name in named if against in (name, name.rpartition(":")[2])), None)
 
 
 def check_rival(problems: Sequence[Problem], against: str | None) -> None:

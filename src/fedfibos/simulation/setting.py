@@ -13,6 +13,7 @@ from fedfibos.method import Method
 from fedfibos.model import Model
 from fedfibos.params import Params
 from fedfibos.priors import ClassPriors
+from fedfibos.round import answer_to
 from fedfibos.submodel import Submodel
 from fedfibos.types import Client, Dataset, Upload
 
@@ -43,7 +44,7 @@ class Setting:
         """Train one client; a client that cannot train gives the reason."""
         try:
             client = replace(client, data=self.client_data(client.id))
-            return self.method.train(self.model, params, submodel, client)
+            return answer_to(submodel, self.method.train(self.model, params, submodel, client), params)
         except LocalTrainingError as error:
             return str(error)
 
