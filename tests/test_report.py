@@ -527,3 +527,19 @@ def test_the_paper_s_figures_are_set_beside_its_own_split_alone(tmp_path, partit
     drawn = [figure.svg.decode() for figure in build_report([tmp_path]).figures()]
     assert any("CV_F, paper" in svg for svg in drawn) == beside
     assert any("paper, γ = 0.5" in svg for svg in drawn) == beside
+
+
+def test_methods_that_hold_more_than_their_capacity_are_named(tmp_path):
+    seeds(tmp_path / "fiarse", replace(EXPERIMENT, method=MethodChoice("fiarse")), 0.4)
+    seeds(tmp_path / "fedavg", replace(EXPERIMENT, method=MethodChoice("fedavg")), 0.6)
+    for name, share in (("fiarse", 0.07), ("fedavg", 1.0)):
+        path = tmp_path / name / "seed-0" / "rounds.jsonl"
+        lines = [json.loads(line) for line in path.read_text().splitlines()]
+        for line in lines:
+            if "evaluation" in line:
+                line["evaluation"]["shares"] = {"1.0": 1.0, "0.0625": share}
+        path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    (problem,) = content(tmp_path).problems
+    assert problem.unlike() == (
+        "Clients hold more than their capacities with FedAvg (“share held”): no comparison at equal capacity."
+    )

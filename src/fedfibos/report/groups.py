@@ -30,6 +30,9 @@ from fedfibos.validation import shown
 
 DATA_NAMES = {"cifar10": "CIFAR-10", "cifar100": "CIFAR-100", "ag_news": "AG News", "fashion_mnist": "Fashion-MNIST"}
 FLOAT32 = 4
+ROUNDING = 0.01
+"""Share of the parameters by which tensors that each keep one coordinate may be above a capacity."""
+
 METHOD_NAMES = {"fedbrb": "FedBRB (our interpretation)"}
 """Display names that are not the class's own; FedBRB has no public code, and every table says so."""
 
@@ -59,6 +62,11 @@ class Group:
         """The same by seed, of the runs that have it."""
         found = {record.experiment.seed: _entry(record.final, keys) for record in self.records}
         return {seed: value for seed, value in found.items() if value is not None}
+
+    def over_its_share(self) -> bool:
+        """Whether an evaluation found a submodel of more than its capacity, by more than rounding."""
+        shares = [point.evaluation.get("shares", {}) for record in self.records for point in record.points]
+        return any(share > float(capacity) + ROUNDING for of in shares for capacity, share in of.items())
 
     def dealt(self) -> dict[int, str | None]:
         """Digest of who had which examples, by seed; None in records older than it."""
@@ -99,6 +107,12 @@ class Problem:
             )
         if len(absent) > 1:
             said.append("What they do with classes that a client has no example of (absent_labels) differs here.")
+        if over := [group.label for group in self.groups if group.over_its_share()]:
+            said.append(
+                f"Clients hold more than their capacities with {', '.join(over)} (“share held”): no comparison at "
+                "equal "
+                "capacity."
+            )
         dealt: dict[int, set[str]] = {}
         for seed, digest in (item for group in self.groups for item in group.dealt().items()):
             if digest is not None:
