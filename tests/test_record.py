@@ -401,9 +401,9 @@ def test_a_command_line_is_recorded_without_its_secrets():
 def test_a_run_is_not_gone_on_with_on_other_examples(tmp_path, experiment):
     """Another numpy may draw another partition from the same seed, and other files hold other examples."""
     out = tmp_path / "run"
-    RunDirectory.open(out, experiment, resume=False, dealt="aa").append_round(line(1))
-    RunDirectory.open(out, experiment, resume=True, dealt="aa")
+    RunDirectory.open(out, experiment, resume=False, began={"dealt_sha256": "aa"}).append_round(line(1))
+    RunDirectory.open(out, experiment, resume=True, began={"dealt_sha256": "aa"})
     before = (out / "environment.json").read_bytes()
     with pytest.raises(RecordError, match=r"holds a run whose clients had other examples: .* choose another --out"):
-        RunDirectory.open(out, experiment, resume=True, dealt="bb")
+        RunDirectory.open(out, experiment, resume=True, began={"dealt_sha256": "bb"})
     assert (out / "environment.json").read_bytes() == before

@@ -505,16 +505,20 @@ def test_a_single_seed_and_no_common_seed(runs, tmp_path):
         build_report([runs], "mine")
 
 
-def test_runs_of_a_seed_that_dealt_other_examples_are_no_pair(runs):
+@pytest.mark.parametrize(
+    ("key", "said"),
+    [("dealt_sha256", "Clients had other examples"), ("initial_sha256", "The model began with other values")],
+)
+def test_runs_of_a_seed_that_began_otherwise_are_no_pair(runs, key, said):
     def dealt(run, digest):
-        (runs / run / "environment.json").write_text(json.dumps({**ENVIRONMENT, "dealt_sha256": digest}))
+        (runs / run / "environment.json").write_text(json.dumps({**ENVIRONMENT, key: digest}))
 
     dealt("fedfibos/seed-0", "aa")
     assert content(runs).problems[0].unlike() == ""  # the other record does not say
     dealt("fiarse/seed-0", "aa")
     assert content(runs).problems[0].unlike() == ""
     dealt("fiarse/seed-0", "bb")
-    assert "other examples in some runs of seed 0 (" in content(runs).problems[0].unlike()
+    assert content(runs).problems[0].unlike().startswith(f"{said} in some runs of seed 0 ({key} in ")
     assert [cell.text for cell in table(build_report([runs]), "differences").rows[0][1:3]] == ["1", "−20.0 (n = 1)"]
 
 

@@ -296,11 +296,16 @@ def test_validation_examples_are_kept_from_the_clients_and_stand_in_for_the_test
 
 
 def test_the_environment_says_who_had_which_examples(toml, tmp_path):
+    initial: list[str] = []
+
     def dealt(out: str, *overrides: str) -> str:
         run(toml, tmp_path / out, "federation.rounds=1", *overrides)
-        return json.loads((tmp_path / out / "environment.json").read_text())["dealt_sha256"]
+        made = json.loads((tmp_path / out / "environment.json").read_text())
+        initial.append(made["initial_sha256"])
+        return made["dealt_sha256"]
 
     first = dealt("fedfibos")
     assert dealt("fiarse", "method.name=fiarse", "local.steps=1") == first
     assert dealt("seed", "seed=4") != first
     assert dealt("alpha", "data.partition.alpha=0.4") != first
+    assert [digest == initial[0] for digest in initial] == [True, True, False, True]

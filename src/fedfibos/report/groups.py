@@ -23,7 +23,7 @@ from fedfibos.dotted import flat
 from fedfibos.methods import METHODS
 from fedfibos.own import is_own
 from fedfibos.report.records import Record
-from fedfibos.runs.record import DEALT, RecordError
+from fedfibos.runs.record import DEALT, INITIAL, RecordError
 from fedfibos.spread import Spread, spread
 from fedfibos.training import LocalTraining
 from fedfibos.validation import shown
@@ -68,9 +68,9 @@ class Group:
         shares = [point.evaluation.get("shares", {}) for record in self.records for point in record.points]
         return any(share > float(capacity) + ROUNDING for of in shares for capacity, share in of.items())
 
-    def dealt(self) -> dict[int, str | None]:
-        """Digest of who had which examples, by seed; None in records older than it."""
-        return {record.experiment.seed: record.environment.get(DEALT) for record in self.records}
+    def began(self, key: str) -> dict[int, str | None]:
+        """A digest of what a run began with (``DEALT``, ``INITIAL``), by seed; None in records older than it."""
+        return {record.experiment.seed: record.environment.get(key) for record in self.records}
 
 
 @dataclass(frozen=True)
@@ -113,15 +113,16 @@ class Problem:
                 "equal "
                 "capacity."
             )
-        dealt: dict[int, set[str]] = {}
-        for seed, digest in (item for group in self.groups for item in group.dealt().items()):
-            if digest is not None:
-                dealt.setdefault(seed, set()).add(digest)
-        if other := [str(seed) for seed, digests in sorted(dealt.items()) if len(digests) > 1]:
-            said.append(
-                f"Clients had other examples in some runs of seed {', '.join(other)} ({DEALT} in environment.json: "
-                "other data files, or versions of numpy or torch): no pairs."
-            )
+        for key, what in ((DEALT, "Clients had other examples"), (INITIAL, "The model began with other values")):
+            by_seed: dict[int, set[str]] = {}
+            for seed, digest in (item for group in self.groups for item in group.began(key).items()):
+                if digest is not None:
+                    by_seed.setdefault(seed, set()).add(digest)
+            if other := [str(seed) for seed, digests in sorted(by_seed.items()) if len(digests) > 1]:
+                said.append(
+                    f"{what} in some runs of seed {', '.join(other)} ({key} in environment.json: other files, versions "
+                    "of numpy or torch, or code that draws from no seed): no pairs."
+                )
         return " ".join(said)
 
 

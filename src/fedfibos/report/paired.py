@@ -11,18 +11,20 @@ from collections.abc import Sequence
 from fedfibos.report.groups import Group, Problem, file_names
 from fedfibos.report.table import Cell, Table, row
 from fedfibos.report.tables import NONE, headline
-from fedfibos.runs.record import RecordError
+from fedfibos.runs.record import DEALT, INITIAL, RecordError
 from fedfibos.spread import Spread, spread
 
 
 def difference(one: Group, other: Group, *keys: str) -> Spread | None:
     """``one`` minus ``other`` over the seeds that both have, of an entry of ``final.json``.
 
-    Seeds whose clients are known to have had other examples in the two runs are no pairs.
+    Seeds in which the two runs are known to have begun with other examples or values are no pairs.
     """
     first, second = one.by_seed(*keys), other.by_seed(*keys)
-    mine, theirs = one.dealt(), other.dealt()
-    seeds = [n for n in sorted(first.keys() & second.keys()) if mine[n] is None or theirs[n] in (None, mine[n])]
+    seeds = sorted(first.keys() & second.keys())
+    for key in (DEALT, INITIAL):
+        mine, theirs = one.began(key), other.began(key)
+        seeds = [n for n in seeds if mine[n] is None or theirs[n] in (None, mine[n])]
     return spread(first[seed] - second[seed] for seed in seeds)
 
 

@@ -42,6 +42,9 @@ EVALUATION = "evaluation.json"
 DEALT = "dealt_sha256"
 """Key of ``environment.json``: digest of who has which examples."""
 
+INITIAL = "initial_sha256"
+"""Key of ``environment.json``: digest of the parameters that the run begins with."""
+
 CODE = "code"
 """Folder of the copies of a user's own modules."""
 
@@ -92,7 +95,7 @@ class RunDirectory:
         resume: bool,
         device: str = "cpu",
         warn: Callable[[str], None] = lambda text: None,
-        dealt: str | None = None,
+        began: Mapping[str, str] | None = None,
     ) -> RunDirectory:
         """Start a run directory, or go on with one, of which only its environment is noted before :meth:`go_on`.
 
@@ -104,7 +107,7 @@ class RunDirectory:
                 all of them (``cosine``).
             device: ``cpu`` or ``cuda``, for ``environment.json``.
             warn: Told where the user's own code has changed since.
-            dealt: Digest of who has which examples, for ``environment.json``.
+            began: Digests of what the run begins with, for ``environment.json``: :data:`DEALT`, :data:`INITIAL`.
 
         Raises:
             RecordError: It holds another experiment (names the first key that differs), a run of the same one while
@@ -129,7 +132,7 @@ class RunDirectory:
             if not there:
                 write_whole(out / CONFIG, config)
             if changed or not (out / FINAL).exists():  # nothing is made of a finished run
-                directory._note_environment(device, own_code(experiment), warn, dealt)
+                directory._note_environment(device, own_code(experiment), warn, began or {})
                 directory._keep_code(experiment)
             directory._drop_unfinished_line()
         return directory
@@ -269,7 +272,7 @@ class RunDirectory:
         return bool(changed)
 
     def _note_environment(
-        self, device: str, own: Mapping[str, Any], warn: Callable[[str], None], dealt: str | None
+        self, device: str, own: Mapping[str, Any], warn: Callable[[str], None], began: Mapping[str, str]
     ) -> None:
         """Record where the run is made; a resumption in another environment is added to it.
 
@@ -277,7 +280,7 @@ class RunDirectory:
             RecordError: The data were dealt otherwise before.
         """
         path = self.path / ENVIRONMENT
-        now = {**describe(device), **own, **({DEALT: dealt} if dealt is not None else {})}
+        now = {**describe(device), **own, **began}
         if not path.exists():
             write_whole(path, json.dumps(now, indent=2) + "\n")
             return
@@ -285,7 +288,7 @@ class RunDirectory:
         resumed = first.pop("resumed", [])
         latest = resumed[-1] if resumed else first
         warn_of_changes(self.path, latest, own, warn)
-        if dealt is not None and latest.get(DEALT, dealt) != dealt:
+        if latest.get(DEALT, began.get(DEALT)) != began.get(DEALT, latest.get(DEALT)):
             raise RecordError(
                 f"{self.path} holds a run whose clients had other examples: other data files, or another version of "
                 f"numpy or torch (there {latest['numpy']}, {latest['torch']}): choose another --out"

@@ -25,7 +25,7 @@ from fedfibos.models import build, check_module, encode, moved_buffers
 from fedfibos.params import Params, maskable_names
 from fedfibos.reproducible import reproducible
 from fedfibos.round import RoundReport, federated_round, sample
-from fedfibos.runs.record import RunDirectory
+from fedfibos.runs.record import DEALT, INITIAL, RunDirectory
 from fedfibos.runs.summary import summarise
 from fedfibos.simulation.checkpoint import Checkpoint, CheckpointStore
 from fedfibos.simulation.dropout import NO_ANSWER, leaving_out, silent
@@ -143,7 +143,14 @@ def simulate(
     """
     with reproducible():
         world = build_world(experiment, device=device, data_dir=data_dir, warn=on_warning)
-        directory = RunDirectory.open(out, experiment, resume, device, on_warning, world.population.dealt_sha256)
+        directory = RunDirectory.open(
+            out,
+            experiment,
+            resume,
+            device,
+            on_warning,
+            {DEALT: world.population.dealt_sha256, INITIAL: world.model.initial_params().sha256()},
+        )
         store = CheckpointStore(directory.path, experiment.run.score_home, experiment.run.score_bytes)
         checkpoint = store.load_latest(world.model.layout, on_warning) if resume else None
         if checkpoint is None:
