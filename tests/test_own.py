@@ -478,3 +478,28 @@ def test_owners_stay_with_their_examples_when_some_are_held_out(mine, capsys):
     assert main([*natural, "federation.clients=3"]) == 0
     assert main([*natural[:-1], "other"]) == 1
     assert "federation.clients must be 3, the number of owners, got 4" in capsys.readouterr().err
+
+
+def test_code_beside_the_experiment_goes_before_that_of_the_current_folder(mine):
+    (mine / "sub").mkdir()
+    (mine / "sub" / "mine.toml").write_text(EXPERIMENT)
+    beside = MINE + "\n# another version\n"
+    (mine / "sub" / "mine_of_the_test.py").write_text(beside)
+    assert main(["run", "sub/mine.toml", "--out", "run", "--workers", "1"]) == 0
+    assert (mine / "run" / "code" / "mine_of_the_test.py").read_text() == beside
+
+
+def test_an_error_is_placed_in_the_users_file_and_not_in_the_library_that_it_called(mine, capsys):
+    lines = MINE.count("\n")
+    (mine / "mine_of_the_test.py").write_text(
+        MINE + "\n\ndef wrong(num_classes, input_shape):\n    return torch.ones(2) @ torch.ones(3, 4)\n"
+    )
+    (mine / "mine.toml").write_text(EXPERIMENT.replace(", options = { hidden = 5 }", ""))
+    assert main(["run", "mine.toml", "model.name=mine_of_the_test:wrong", "--out", "run"]) != 0
+    assert f"(mine_of_the_test.py, line {lines + 4})" in capsys.readouterr().err
+    (mine / "mine_of_the_test.py").write_text(
+        MINE + "\n\ndef wrong(num_classes, input_shape):\n    return nn.Linear(-1, 2)\n"
+    )
+    sys.modules.pop("mine_of_the_test")
+    assert main(["run", "mine.toml", "model.name=mine_of_the_test:wrong", "--out", "run"]) != 0
+    assert f"(mine_of_the_test.py, line {lines + 4})" in capsys.readouterr().err

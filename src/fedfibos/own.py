@@ -6,6 +6,7 @@ import hashlib
 import importlib
 import inspect
 import sys
+import sysconfig
 import traceback
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -14,6 +15,9 @@ from typing import Any, TypeVar
 from fedfibos.validation import check_name, did_you_mean, listed
 
 T = TypeVar("T")
+
+LIBRARIES = (*(sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")), str(Path(__file__).parent))
+"""Folders of code that is no user's."""
 
 
 def is_own(name: object) -> bool:
@@ -82,7 +86,9 @@ def told(error: Exception) -> str:
     """What was raised, and the file and line where."""
     if isinstance(error, SyntaxError):  # says so itself
         return f"{type(error).__name__}: {error}"
-    at = traceback.extract_tb(error.__traceback__)[-1]
+    frames = traceback.extract_tb(error.__traceback__)
+    theirs = [frame for frame in frames if not frame.filename.startswith((*LIBRARIES, "<"))]
+    at = (theirs or frames)[-1]  # where the user's code was, not the library that it called
     return f"{type(error).__name__}: {error} ({Path(at.filename).name}, line {at.lineno})"
 
 

@@ -30,7 +30,7 @@ from fedfibos.cli.surroundings import (
     fail,
     log_on_stderr,
     look_beside,
-    look_in,
+    look_here,
 )
 
 app = typer.Typer(
@@ -58,7 +58,7 @@ DataDir = Annotated[
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command line and return its exit code."""
     keep_freed_memory()
-    look_in(Path.cwd())
+    look_here()
     try:
         with log_on_stderr():
             code = app(args=None if arguments is None else list(arguments), prog_name="fedfibos", standalone_mode=False)

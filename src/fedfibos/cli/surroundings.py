@@ -49,17 +49,23 @@ def log_on_stderr() -> Iterator[None]:
         log.setLevel(before)
 
 
-def look_in(folder: Path) -> None:
-    """Look for a user's own code there; last, so that no file in it stands in for a library."""
-    if (name := str(folder.absolute())) not in sys.path:
-        sys.path.append(name)
+def look_here() -> None:
+    """Look for a user's own code in the current folder; last, so that no file in it stands in for a library."""
+    _look_in(Path.cwd(), len(sys.path))
 
 
 def look_beside(experiment: Path) -> None:
-    """Look for a user's own code beside an experiment's file, or among the copies that a run directory keeps."""
+    """Look for it beside an experiment's file, or among the copies that a run directory keeps, and then here."""
     from fedfibos.runs.record import CODE
 
-    look_in(experiment / CODE if experiment.is_dir() else experiment.parent)
+    here = str(Path.cwd())
+    before = sys.path.index(here) if here in sys.path else len(sys.path)
+    _look_in(experiment / CODE if experiment.is_dir() else experiment.parent, before)
+
+
+def _look_in(folder: Path, position: int) -> None:
+    if (name := str(folder.absolute())) not in sys.path:
+        sys.path.insert(position, name)
 
 
 def console_here() -> Console:
