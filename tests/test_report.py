@@ -17,7 +17,7 @@ from fedfibos.config.sections import Data, Evaluation, Federation, MethodChoice,
 from fedfibos.data.partition import Partition
 from fedfibos.methods import METHODS
 from fedfibos.report import build_report, figures, html, tables, write_report
-from fedfibos.report.groups import method_label, sort_records
+from fedfibos.report.groups import Group, method_label, sort_records
 from fedfibos.report.paper import comparisons, reported
 from fedfibos.report.records import find_runs, read_record
 from fedfibos.report.table import Cell, Table, latex, markdown, row
@@ -547,3 +547,14 @@ def test_methods_that_hold_more_than_their_capacity_are_named(tmp_path):
     assert problem.unlike() == (
         "Clients hold more than their capacities with FedAvg (“share held”): no comparison at equal capacity."
     )
+
+
+def test_methods_of_one_s_own_are_told_apart_in_figures(tmp_path):
+    def group(name):
+        record = read_record(tmp_path / "run")
+        changed = replace(record.experiment.method, name=name, settings={})
+        return Group(name, (replace(record, experiment=replace(record.experiment, method=changed)),))
+
+    write_run(tmp_path / "run", EXPERIMENT)
+    looks = figures._looks([group("fiarse"), group("mine:A"), group("mine:B"), group("mine:C")])
+    assert len(set(looks)) == 4

@@ -210,14 +210,14 @@ def _looks(groups: Sequence[Group]) -> list[tuple[str, Dash]]:
     With many versions of one method a colour for each line, which goes round.
     """
     seen: dict[str, int] = {}
-    names = [group.experiment.method.name for group in groups]
-    if max(map(names.count, names)) > MOST_DASHES:
+    own = [COLOURS.get(group.experiment.method.name, "#333333") for group in groups]  # users' methods share one
+    if max(map(own.count, own)) > MOST_DASHES:
         colours = _colours(len(groups))
         return [(colour, DASHES[i // COLOURS_IN_ALL % len(DASHES)]) for i, colour in enumerate(colours)]
     looks: list[tuple[str, Dash]] = []
-    for name in names:
-        looks.append((COLOURS.get(name, "#333333"), DASHES[seen.get(name, 0)]))
-        seen[name] = seen.get(name, 0) + 1
+    for colour in own:
+        looks.append((colour, DASHES[seen.get(colour, 0)]))
+        seen[colour] = seen.get(colour, 0) + 1
     return looks
 
 
