@@ -422,7 +422,7 @@ def test_a_node_that_never_answers_is_named_and_asked_only_when_clients_are_want
     deployment.run(tmp_path / "run")
     assert asked == ["query"]
     reasons = [list(line["refused"].values()) for line in lines_of(tmp_path / "run")]
-    assert reasons == [["it did not say who it is within 0.01 s"]] * 3
+    assert reasons == [["it did not say who it is within 600 s"]] * 3
     assert caplog.text.count("did not say who it is") == 1
 
 

@@ -43,7 +43,6 @@ class Enrolment:
         """Node -> why it takes no part in this round."""
         self._told: dict[int, str] = {}
         self._silent: set[int] = set()
-        self._patience = deadline  # seconds for an answer to the question who is there
         self._twins: set[int] = set()
 
     def present(self) -> Roster:
@@ -64,10 +63,9 @@ class Enrolment:
         """The clients that are connected, once there are ``count`` or ``wait`` seconds have passed.
 
         Nodes that could not take part before are asked again, once: what was wrong may have been mended. Those that did
-        not answer are asked again only where clients are wanting, as a question can take as long as ``wait``.
+        not answer are asked again only where clients are wanting, as each time takes as long as ``deadline``.
         """
         self.refused = {node: reason for node, reason in self.refused.items() if node in self._silent}
-        self._patience = min(self.deadline, wait)
         end, waits = time.monotonic() + wait, False
         if len(self.present()) < count:
             self.refused = {node: reason for node, reason in self.refused.items() if node not in self._silent}
@@ -88,7 +86,7 @@ class Enrolment:
         messages = [Message(content, dst_node_id=node, message_type=MessageType.QUERY) for node in nodes]
         answers = {
             answer.metadata.reply_to_message_id: answer
-            for answer in self.grid.send_and_receive(messages, timeout=self._patience)
+            for answer in self.grid.send_and_receive(messages, timeout=self.deadline)
         }
         for message in messages:
             answer, node = answers.get(message.metadata.message_id), message.metadata.dst_node_id
@@ -96,7 +94,7 @@ class Enrolment:
             try:
                 if answer is None:
                     self._silent.add(node)
-                    raise WireError(f"it did not say who it is within {self._patience:g} s")
+                    raise WireError(f"it did not say who it is within {self.deadline:g} s")
                 member = member_in(answer, node)
                 self.check(member)
                 self._members[node] = member
