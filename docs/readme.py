@@ -67,7 +67,7 @@ def demo(results: Path) -> str:
         "One seed of a toy: it shows that everything runs, not which method is better. *Global*: on the whole\n"
         "test set, by the full model, by the clients' *submodels* (mean over capacities), by those of the\n"
         "*smallest* capacity, 1/16. *Local*: each client's submodel on test examples in its own class proportions.\n"
-        "*algorithm1*: the paper's algorithm to the letter, a score for each client. FedBRB has no public code:\n"
+        "*algorithm1*: the paper's Algorithm 1, a score for each client. FedBRB has no public code:\n"
         "ours is an interpretation of its abstract."
     )
 

@@ -187,16 +187,13 @@ def one_at_a_time(study: Study) -> str:
         and own[2].clear(1)
         and not any(gap.clear(1) or gap.clear(-1) for gap in divided),
         "**One setting at a time**, from the shared score to Algorithm 1. f̂ of all parameters instead of the held "
-        "ones: "
-        f"{points(dense[0])} points in the full model, {points(dense[1])} over the submodels, {points(dense[2])} with "
-        "the "
-        "smallest (higher in every mean, and in none told apart by three seeds; it costs a full-size backward pass and "
-        f"f̂ of all parameters sent). Then every client's own score instead of one: {points(own[0])}, "
-        f"{points(own[1])} and "
-        f"{points(own[2])} in local accuracy. Then 1/A instead of the holders: {points(divided[0])}, "
-        f"{points(divided[1])} and {points(divided[2])} in local accuracy. So what Algorithm 1 is ahead by in the full "
-        f"model ({points(whole)}) comes from where f̂ is taken, and what it knows of its client from whose score it "
-        "is.",
+        f"ones: {points(dense[0])} points in the full model, {points(dense[1])} over the submodels, "
+        f"{points(dense[2])} with the smallest (higher in every mean, and in none told apart by three seeds; it "
+        "costs a full-size backward pass and f̂ of all parameters sent). Then every client's own score instead of "
+        f"one: {points(own[0])}, {points(own[1])} and {points(own[2])} in local accuracy. Then 1/A instead of the "
+        f"holders: {points(divided[0])}, {points(divided[1])} and {points(divided[2])} in local accuracy. So what "
+        f"Algorithm 1 is ahead by in the full model ({points(whole)}) comes from where f̂ is taken, and what it "
+        "knows of its client from whose score it is.",
     )
 
 
@@ -206,11 +203,10 @@ def ranking_alone(study: Study) -> str:
     at_chance = [value < 0.11 for value in study.numbers(MAIN, "magnitude-05", *FULL).values()]
     return claim(
         sorted(at_chance) == [False, True] and full.mean > 0.03,
-        "**With the ranking alone changed** (magnitude instead of Fisher in the same round, both at FIARSE's learning "
-        f"rate), Fisher is {verdict(full)} in the full model, {verdict(sub)} over the submodels and {verdict(tiny)} "
-        "with "
-        "the smallest. Magnitude is also the less stable: at FedFIbOS's learning rate one seed of two ended at "
-        "chance, ",
+        "**With the ranking alone changed** (magnitude instead of Fisher in the same round, both at FIARSE's "
+        f"learning rate), Fisher is {verdict(full)} in the full model, {verdict(sub)} over the submodels and "
+        f"{verdict(tiny)} with the smallest. Magnitude is also the less stable: at FedFIbOS's learning rate one seed "
+        "of two ended at chance, ",
     ) + claim(study.tuning["fiarse"][0.05] is None, "and FIARSE diverged there.")
 
 
@@ -272,8 +268,7 @@ def bytes_sent(study: Study) -> str:
     assert letter is not None
     return (
         "**Equal budgets of parameters are not equal bytes.** f̂ goes up with the update: the clients of FedFIbOS "
-        "sent "
-        f"{ours.mean / theirs.mean:.1f} times what those of FIARSE sent ({ours.mean / 1e9:.2f} and "
+        f"sent {ours.mean / theirs.mean:.1f} times what those of FIARSE sent ({ours.mean / 1e9:.2f} and "
         f"{theirs.mean / 1e9:.2f} GB here), and those of Algorithm 1, whose f̂ is of all parameters, "
         f"{letter.mean / theirs.mean:.1f} times; its small clients also run a full-size backward pass."
     )

@@ -37,13 +37,12 @@ def diagnostics(study: Study) -> str:
         max(cv.mean for _, _, cv in found.values()) < 0.6 * 17.5
         and max(abs(least - 0.22) for least in shared) < 0.02 < abs(found["algorithm1"][1].mean - 0.22)
         and max(half.mean for half, _, _ in found.values()) < 0.40,
-        "**Of the paper's diagnostics one is reproduced.** For Dirichlet .3 it has a Jaccard similarity with magnitude "
-        "of .42 at γ = .5 and .22 at .0625 (two sets at random: .33 and .03), and CV_F 17.5. In that split, with "
-        f"non-uniform capacities: {said('algorithm1')} with Algorithm 1's per-client scores, {said('fedfibos-none')} "
-        "with a shared "
-        f"score without the prior, {said('fedfibos')} with one that has it. The similarity at .0625 is that of the "
-        "shared scores; at .5 all are nearer to chance than the paper's, and CV_F is a third to a half of it. None has "
-        "the paper's accuracies.",
+        "**Of the paper's diagnostics one is reproduced.** For Dirichlet .3 it has a Jaccard similarity with "
+        "magnitude of .42 at γ = .5 and .22 at .0625 (two sets at random: .33 and .03), and CV_F 17.5. In that "
+        f"split, with non-uniform capacities: {said('algorithm1')} with Algorithm 1's per-client scores, "
+        f"{said('fedfibos-none')} with a shared score without the prior, {said('fedfibos')} with one that has it. "
+        "The similarity at .0625 is that of the shared scores; at .5 all are nearer to chance than the paper's, and "
+        "CV_F is a third to a half of it. None has the paper's accuracies.",
     )
 
 
@@ -73,16 +72,14 @@ def surrogate(study: Study) -> str:
         "**For small submodels the surrogate stops standing for the error.** At γ = .5 and .25 the order by ε is "
         f"mostly the order by the true masking error (agreement {min(orders['0.5']):.2f} and "
         f"{min(orders['0.25']):.2f} or more, in all models diagnosed, on held coordinates and on all); at γ = .125 "
-        f"it is no better than chance or worse ({min(orders['0.125']):.2f} to {max(orders['0.125']):.2f}), at "
-        f"γ = .0625 nearly the reverse ({max(orders['0.0625']):.2f} or less). The surrogate is a second-order "
-        "expansion about the full model, and leaving out fifteen sixteenths of it is no small step. `ssp`, which "
-        "weighs by the parameter itself as the expansion does, has a smaller true error than plain Fisher at every "
-        "capacity. Theorem 2 rests on Fisher having a smaller e than magnitude; on the held coordinates it has a "
-        "larger "
-        f"one in some of the {len(study.diagnoses)} models ({reversed_at}). δ² of the Fisher selection, which "
-        "Assumption 3 has below 1, is "
-        f"{min(delta):.2f} to {max(delta):.2f} at γ = .0625; of the boundary pairs {100 * min(broken):.1f} to "
-        f"{100 * max(broken):.1f} % violate Assumption 4.",
+        f"it is no better than chance or worse ({min(orders['0.125']):.2f} to {max(orders['0.125']):.2f}), at γ = "
+        f".0625 nearly the reverse ({max(orders['0.0625']):.2f} or less). The surrogate is a second-order expansion "
+        "about the full model, and leaving out fifteen sixteenths of it is no small step. `ssp`, which weighs by "
+        "the parameter itself as the expansion does, has a smaller true error than plain Fisher at every capacity. "
+        "Theorem 2 rests on Fisher having a smaller e than magnitude; on the held coordinates it has a larger one "
+        f"in some of the {len(study.diagnoses)} models ({reversed_at}). δ² of the Fisher selection, which Assumption "
+        f"3 has below 1, is {min(delta):.2f} to {max(delta):.2f} at γ = .0625; of the boundary pairs "
+        f"{100 * min(broken):.1f} to {100 * max(broken):.1f} % violate Assumption 4.",
     )
 
 

@@ -129,10 +129,8 @@ def few_rounds(study: Study, cell: Cell) -> list[str]:
         claim(
             min(alike) > 0.95,
             f"A client takes part in {federation.cohort * federation.rounds / federation.clients:.1f} rounds on "
-            "average, "
-            "so its own score hardly leaves the magnitudes that it begins with: Algorithm 1 is a selection by "
-            "magnitude "
-            f"here (Jaccard similarity {min(alike):.2f} or more at every capacity).",
+            "average, so its own score hardly leaves the magnitudes that it begins with: Algorithm 1 is a selection "
+            f"by magnitude here (Jaccard similarity {min(alike):.2f} or more at every capacity).",
         )
     ]
 
@@ -154,11 +152,10 @@ def tuned_on_text(study: Study, rate: float) -> list[str]:
         rates(study),
         claim(
             here > others,
-            f"No rate that was tried changes the order of these lines: FedFIbOS without the prior at the study's "
+            "No rate that was tried changes the order of these lines: FedFIbOS without the prior at the study's "
             f"{rate:g} ({100 * here:.1f}) is above every other at its own best rate ({100 * others:.1f} at most); at "
-            f"its own it reaches {100 * best['fedfibos-none']:.1f}. FIARSE with its authors' groups was not "
-            f"tried; FIARSE over all parameters gains most from a higher rate: {100 * best['fiarse']:.1f} here, where "
-            "at "
+            f"its own it reaches {100 * best['fedfibos-none']:.1f}. FIARSE with its authors' groups was not tried; "
+            f"FIARSE over all parameters gains most from a higher rate: {100 * best['fiarse']:.1f} here, where at "
             f"the study's it has {percent(study.spread(('dirichlet', 'uniform'), 'fiarse', *SUBMODELS))} on the test "
             "set.",
         ),
@@ -218,22 +215,18 @@ def dead_layers(study: Study, cell: Cell) -> str:
         and all(value is not None and abs(value.mean - 0.25) < 1e-9 for value in smallest)
         and full.mean < held.mean < ours.mean,
         "**Part of why: magnitude drops the head.** The pooler's weights are smaller than nearly all others, so the "
-        "small "
-        "submodels of a ranking over all parameters hold none of them (less than .1 % at γ = .0625), pass no gradient "
-        "and predict one class: 25.0 exactly. The magnitude prior does the same to FedFIbOS, as magnitudes are far "
-        "larger than squared gradients (after 30 rounds .8³⁰ = .1 % of them is left, after the paper's 300 nothing "
-        "is); "
-        "without it, a full-size client's first gradients put the head in front. The engine warns of such layers. "
-        "FIARSE's own code holds the head whole and ranks in groups, and its authors report about 90 on this task "
-        "(RoBERTa-base, four sizes); the 68 and 46 that the paper gives it may be this. It is not all: holding the "
-        f"head brings FIARSE from {percent(full)} to {percent(held)} over the submodels, the shared score has "
-        f"{percent(ours)}; with a budget per layer both hold the same share of the head, and FedFIbOS with the prior "
-        "has "
-        f"{percent(by_layer[0])} with the smallest capacity where FIARSE has {percent(by_layer[1])}; and FIARSE at "
-        f"γ = .25 has {percent(quarter)} with hardly any of the pooler. At twice the "
-        f"learning rate FIARSE has {100 * faster:.1f} with the smallest capacity (validation, one seed), with as "
-        "little "
-        "of the pooler: how much is lost with it depends on the rate. What makes the rest was not found.",
+        "small submodels of a ranking over all parameters hold none of them (less than .1 % at γ = .0625), pass no "
+        "gradient and predict one class: 25.0 exactly. The magnitude prior does the same to FedFIbOS, as magnitudes "
+        "are far larger than squared gradients (after 30 rounds .8³⁰ = .1 % of them is left, after the paper's 300 "
+        "nothing is); without it, a full-size client's first gradients put the head in front. The engine warns of "
+        "such layers. FIARSE's own code holds the head whole and ranks in groups, and its authors report about 90 "
+        "on this task (RoBERTa-base, four sizes); the 68 and 46 that the paper gives it may be this. It is not all: "
+        f"holding the head brings FIARSE from {percent(full)} to {percent(held)} over the submodels, the shared "
+        f"score has {percent(ours)}; with a budget per layer both hold the same share of the head, and FedFIbOS with "
+        f"the prior has {percent(by_layer[0])} with the smallest capacity where FIARSE has {percent(by_layer[1])}; "
+        f"and FIARSE at γ = .25 has {percent(quarter)} with hardly any of the pooler. At twice the learning rate "
+        f"FIARSE has {100 * faster:.1f} with the smallest capacity (validation, one seed), with as little of the "
+        "pooler: how much is lost with it depends on the rate. What makes the rest was not found.",
     )
 
 

@@ -22,8 +22,7 @@ def in_short(images: Study, norm: Study, hundred: Study, text: Study) -> str:
             f"- With group normalisation: {_cells(norm)}.",
             f"- CIFAR-100: {_cells(hundred)}.",
             "- Per-client scores, the paper's Algorithm 1, buy knowledge of a client's classes, which is free: a "
-            "client "
-            "can add its class frequencies to the logits of any model.",
+            "client can add its class frequencies to the logits of any model.",
             on_text(text),
         ]
     )
@@ -39,9 +38,8 @@ def on_cifar10(study: Study) -> str:
     return claim(
         abs(full.mean) < 0.03 and clients.clear(-1) and tiny.clear(-1),
         f"- CIFAR-10, all splits and capacity mixes: {verdict(full)} in the full model, {verdict(tiny)} with the "
-        "smallest "
-        f"capacity, {verdict(sub)} over the submodels where every capacity counts the same, {verdict(clients)} where "
-        "every client does. It sends twice the bytes.",
+        f"smallest capacity, {verdict(sub)} over the submodels where every capacity counts the same, "
+        f"{verdict(clients)} where every client does. It sends twice the bytes.",
     )
 
 
@@ -78,15 +76,13 @@ def on_text(study: Study) -> str:
     return claim(
         best != "fiarse" and plain.clear(1) and ahead.clear(1) and again.clear(1),
         "- Text (AG News): without magnitudes in its beginning it has "
-        f"{percent(study.spread(uniform, 'fedfibos-none', *SUBMODELS))} over the submodels: {verdict(plain)} of FIARSE "
-        f"over all parameters, whose small submodels lose the head at the study's learning rate, {verdict(ahead)} of "
-        "its best variant "
-        f"({TITLES[best]}; {ahead.n} seeds, two of them added after three had not told the two apart), and in the "
-        "other "
-        f"capacity mix {verdict(again)} ({again.n} seeds). At the best learning rate of each, on validation texts and "
-        f"one seed: {100 * tuned['fedfibos-none']:.1f} against {100 * tuned[best]:.1f} (by layer) and "
-        f"{100 * tuned['fiarse']:.1f} (over all parameters): the rate makes most of the larger number. In the full "
-        "model no difference is shown.",
+        f"{percent(study.spread(uniform, 'fedfibos-none', *SUBMODELS))} over the submodels: {verdict(plain)} of "
+        "FIARSE over all parameters, whose small submodels lose the head at the study's learning rate, "
+        f"{verdict(ahead)} of its best variant ({TITLES[best]}; {ahead.n} seeds, two of them added after three had "
+        f"not told the two apart), and in the other capacity mix {verdict(again)} ({again.n} seeds). At the best "
+        f"learning rate of each, on validation texts and one seed: {100 * tuned['fedfibos-none']:.1f} against "
+        f"{100 * tuned[best]:.1f} (by layer) and {100 * tuned['fiarse']:.1f} (over all parameters): the rate makes "
+        "most of the larger number. In the full model no difference is shown.",
     )
 
 

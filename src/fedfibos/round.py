@@ -54,7 +54,7 @@ def sample(num_clients: int, cohort_size: int, seed: int, t: int) -> list[int]:
     that a round costs the same whatever the number registered.
     """
     if num_clients < 1 or cohort_size < 1:
-        raise ValueError(f"a cohort must be of at least one client of at least one, got {cohort_size} of {num_clients}")
+        raise ValueError(f"a cohort needs at least one client, got {cohort_size} of {num_clients}")
     generator = stream(seed, "cohort", t)
     if num_clients <= LARGE_FLEET or cohort_size > num_clients // 2:
         return sorted(torch.randperm(num_clients, generator=generator)[:cohort_size].tolist())

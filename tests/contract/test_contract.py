@@ -423,7 +423,7 @@ def test_clients_are_checked_where_they_are_made(model):
         with pytest.raises(ValueError, match=f"the weight of client {client.id} must be 0 or a positive number"):
             replace(client, weight=weight)
     for size in (0, -1):
-        with pytest.raises(ValueError, match=f"at least one client of at least one, got {size} of 5"):
+        with pytest.raises(ValueError, match=f"a cohort needs at least one client, got {size} of 5"):
             sample(5, size, 0, 0)
     assert sample(5, 10, 0, 0) == [0, 1, 2, 3, 4]
     method, params = METHODS["fedavg"](), model.initial_params()

@@ -14,9 +14,7 @@ from fedfibos.flower.messages import PAYLOAD, payload_in, payload_record
 from fedfibos.flower.server_app import serve
 from fedfibos.round import NoUploadError
 from fedfibos.simulation import simulate
-from fedfibos.types import Client, Upload
-from fedfibos.wire.coding import TOKEN_SIZE, decode_download, decode_upload, encode_upload, token_of
-from fedfibos.wire.payload import WireError
+from fedfibos.wire.coding import decode_download, decode_upload, encode_upload, token_of
 
 BAD = 2
 
@@ -266,6 +264,22 @@ def test_two_nodes_of_one_client_are_one_client(tmp_path, caplog):
     assert final["params_sha256"] == Deployment(everyone(tmp_path)).run(tmp_path / "one")["params_sha256"]
 
 
+def stops_after(deployment, uploads, out):
+    """A run in which nobody answers after so many uploads, and then everybody would again."""
+    trained = []
+
+    def dies(asked, reply):
+        trained.append(asked)
+        return [] if len(trained) > uploads else [reply]
+
+    for node in deployment.nodes.values():
+        node.tamper = in_training_only(dies)
+    with pytest.raises(NoUploadError):
+        deployment.run(out)
+    for node in deployment.nodes.values():
+        node.tamper = None
+
+
 @pytest.mark.parametrize(("scores", "sharing"), [("server", "client"), ("client", "client"), ("client", "blend")])
 @pytest.mark.parametrize("lost", [1, 2])
 def test_a_server_that_stops_goes_on_to_the_same_parameters(tmp_path, scores, sharing, lost):
@@ -278,18 +292,7 @@ def test_a_server_that_stops_goes_on_to_the_same_parameters(tmp_path, scores, sh
     )
 
     deployment = Deployment(experiment, **state, scores=scores)
-    trained = []
-
-    def dies(asked, reply):
-        trained.append(asked)
-        return [] if len(trained) > 12 else [reply]
-
-    for node in deployment.nodes.values():
-        node.tamper = in_training_only(dies)
-    with pytest.raises(NoUploadError):
-        deployment.run(tmp_path / "run")
-    for node in deployment.nodes.values():
-        node.tamper = None
+    stops_after(deployment, 12, tmp_path / "run")
     if lost == 2:
         shutil.rmtree(tmp_path / "run/checkpoint/round-000003")
     resumed = deployment.run(tmp_path / "run", resume=True)
@@ -347,20 +350,15 @@ def test_scores_that_clients_hold_go_on_with_more_rounds(tmp_path, sharing):
 @pytest.mark.parametrize("method", ["fedfibos", "fiarse", "heterofl"])
 def test_an_update_where_its_client_counts_as_no_holder_is_rejected(tmp_path, method):
     """Its weight there is 0: divided by next to nothing it would leave the server with infinities."""
-    task = Deployment(everyone(tmp_path, f"method.name={method}")).task
-    params, layout = task.model.initial_params(), task.model.layout
-    client = Client(0, 1.0, 0, task.seed, task.local)
-    submodel = task.method.extract(task.model, task.method.init(params), params, client)
-    counted = torch.ones(layout.size, dtype=torch.bool)
-    counted[:3] = False
-    delta = torch.where(counted, 0.5, 0.0)
-    for values, sound in ((delta, True), (torch.full_like(delta, 0.5), False)):
-        payload = encode_upload(Upload(submodel, values, 1.0, 1, counted=counted), 0, 0, b"t" * TOKEN_SIZE, layout)
-        if sound:
-            assert torch.equal(decode_upload(payload, 0, 0, b"t" * TOKEN_SIZE, submodel, layout).delta, delta)
-        else:
-            with pytest.raises(WireError, match="must be 0 where its client counts as no holder"):
-                decode_upload(payload, 0, 0, b"t" * TOKEN_SIZE, submodel, layout)
+    deployment = Deployment(everyone(tmp_path, f"method.name={method}"))
+
+    def counts_nowhere(upload, client, t, token):
+        return replace(upload, counted=torch.zeros_like(upload.delta, dtype=torch.bool)), client, t, token
+
+    deployment.node(BAD).tamper = in_training_only(rewritten(deployment, counts_nowhere))
+    deployment.run(tmp_path / "run")
+    for line in lines_of(tmp_path / "run"):
+        assert line["rejected"] == {str(BAD): "its update is not 0 where it holds nothing"}
 
 
 @pytest.mark.parametrize("every", [1, 4])
@@ -370,18 +368,7 @@ def test_scores_that_clients_hold_go_back_as_far_as_the_server(tmp_path, every):
     experiment = everyone(tmp_path, *settings)
     whole = Deployment(experiment, state_dir=tmp_path / "others", scores="client").run(tmp_path / "whole")
     deployment = Deployment(experiment, state_dir=tmp_path / "devices", scores="client", checkpoint_every=every)
-    trained = []
-
-    def dies(asked, reply):
-        trained.append(asked)
-        return [] if len(trained) > 7 * 6 else [reply]  # in round 8
-
-    for node in deployment.nodes.values():
-        node.tamper = in_training_only(dies)
-    with pytest.raises(NoUploadError):
-        deployment.run(tmp_path / "run")
-    for node in deployment.nodes.values():
-        node.tamper = None
+    stops_after(deployment, 7 * 6, tmp_path / "run")  # in round 8
     shutil.rmtree(tmp_path / "run/checkpoint/round-000007")  # as if the process had been killed
     other = Deployment(experiment, state_dir=tmp_path / "devices", scores="client")
     other.task = replace(other.task, settings=other.task.settings.replace("lr = 0.05", "lr = 0.06"))

@@ -21,6 +21,7 @@ from fedfibos.flower.task import Task
 from fedfibos.method import ClientScored
 from fedfibos.rows import MemoryRows
 from fedfibos.runs.record import fixed_settings
+from fedfibos.simulation.checkpoint import KEEP
 from fedfibos.submodel import Mask
 from fedfibos.types import Client, State, Upload
 from fedfibos.wire.payload import WireError
@@ -28,9 +29,6 @@ from fedfibos.wire.payload import WireError
 NEVER = -1
 Rounds = dict[int, Tensor]
 """Round of an upload -> the score after it."""
-
-CHECKPOINTS = 2
-"""Checkpoints that the server keeps."""
 
 
 @dataclass(frozen=True)
@@ -107,7 +105,7 @@ class HeldScore:
 
     def _write(self, rows: Rounds) -> None:
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        since = max(rows, default=0) - CHECKPOINTS * self.task.federation.checkpoint_every
+        since = max(rows, default=0) - KEEP * self.task.federation.checkpoint_every
         before = max((t for t in rows if t < since), default=since)  # what the oldest checkpoint may have counted last
         kept = {str(t): row for t, row in sorted(rows.items()) if t >= before}
         with whole(self.path) as temporary:

@@ -110,8 +110,7 @@ class Problem:
         if over := [group.label for group in self.groups if group.over_its_share()]:
             said.append(
                 f"Clients hold more than their capacities with {', '.join(over)} (“share held”): no comparison at "
-                "equal "
-                "capacity."
+                "equal capacity."
             )
         for key, what in ((DEALT, "Clients had other examples"), (INITIAL, "The model began with other values")):
             by_seed: dict[int, set[str]] = {}

@@ -29,6 +29,7 @@ from fedfibos.scores import Bytes, FileRows, Home, RowFile
 from fedfibos.types import State
 
 KEEP = 2
+"""Checkpoints that are kept: the last ones."""
 
 
 class OtherModelError(ValueError):
