@@ -4,7 +4,7 @@ import torch
 from torch.nn import Flatten, Linear, ReLU, Sequential
 
 from fedfibos import METHODS, Client, LocalTraining, Partition, accuracy
-from fedfibos import federated_round, load, model_of, partition, run_in_turn, sample
+from fedfibos import federated_round, load, model_of, partition, sample
 
 digits = load("digits")
 parts = partition(digits.train.labels, Partition("dirichlet", alpha=0.3), 20, torch.Generator().manual_seed(0))
@@ -20,7 +20,7 @@ params = model.initial_params()
 state = method.init(params)
 for t in range(rounds):
     cohort = [fleet[n].in_round(t, rounds) for n in sample(num_clients=20, cohort_size=10, seed=0, t=t)]
-    state, params, report = federated_round(method, model, state, params, cohort, run_in_turn)
+    state, params, report = federated_round(method, model, state, params, cohort)
 for client in fleet[:5]:
     submodel = method.extract(model, state, params, client.in_round(rounds, rounds))
     print(f"capacity {client.capacity:6}: {accuracy(model, params, submodel, digits.test):.3f} of the test set")

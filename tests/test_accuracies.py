@@ -18,7 +18,7 @@ from fedfibos.model import model_of
 from fedfibos.report.groups import Group, Problem
 from fedfibos.report.records import Record
 from fedfibos.report.tables import by_capacity, results, statistics
-from fedfibos.round import federated_round, run_in_turn, sample
+from fedfibos.round import federated_round, sample
 from fedfibos.runs.summary import summarise
 from fedfibos.simulation import build_world, simulate
 from fedfibos.spread import Spread, spread
@@ -137,7 +137,7 @@ def by_hand(experiment, rates):
             Client(n, capacity, t, experiment.seed, local, world.population.data(n))
             for n, capacity in zip(ids, experiment.capacities().of(ids, t), strict=True)
         ]
-        state, params, _ = federated_round(world.method, world.model, state, params, cohort, run_in_turn)
+        state, params, _ = federated_round(world.method, world.model, state, params, cohort)
     return world, state, params
 
 

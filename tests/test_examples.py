@@ -19,7 +19,7 @@ from fedfibos.data.images import TensorData
 from fedfibos.local import batch_indices
 from fedfibos.methods import FedFIbOS
 from fedfibos.model import model_of
-from fedfibos.round import federated_round, run_in_turn
+from fedfibos.round import federated_round
 from fedfibos.training import LocalTraining
 from fedfibos.types import Client
 
@@ -55,7 +55,7 @@ def test_one_round_written_out_is_the_library_round():
             for c in clients
         ]
         x, score = example.one_round(module, x, score, batches)
-        state, params, _ = federated_round(method, model, state, params, clients, run_in_turn)
+        state, params, _ = federated_round(method, model, state, params, clients)
         torch.testing.assert_close(params.flat, x, rtol=1e-5, atol=1e-6)
         torch.testing.assert_close(state.tensors["score"], score, rtol=1e-4, atol=1e-7)
 

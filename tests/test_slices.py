@@ -12,7 +12,7 @@ from fedfibos.channels.slices import scaler_cautions, slice_of, train_slice, wid
 from fedfibos.methods import METHODS
 from fedfibos.model import Model, model_of
 from fedfibos.models import build
-from fedfibos.round import federated_round, run_in_turn
+from fedfibos.round import federated_round
 from fedfibos.submodel import Slice
 from fedfibos.training import LocalTraining
 from fedfibos.types import Client, State
@@ -64,7 +64,7 @@ def test_every_method_trains_every_model(name, method):
             submodel = verbs.extract(model, state, params, client)
             assert 0 < submodel.num_held < model.layout.size
             submodel.count_in(held, 1.0)
-        state, after, report = federated_round(verbs, model, state, params, clients, run_in_turn)
+        state, after, report = federated_round(verbs, model, state, params, clients)
         assert report.rejected == {}
         assert torch.equal(after.flat[held == 0], params.flat[held == 0])
         assert not torch.equal(after.flat, params.flat)
@@ -78,9 +78,7 @@ def test_rows_of_absent_classes_are_found_in_every_model(name, method):
     """No client has the last class: exactly its rows stay, under masked labels."""
     example, model = built(name)
     verbs, params = METHODS[method](), model.initial_params()
-    _, after, _ = federated_round(
-        verbs, model, State(), params, cohort(example, (1.0, 0.5), absent="mask"), run_in_turn
-    )
+    _, after, _ = federated_round(verbs, model, State(), params, cohort(example, (1.0, 0.5), absent="mask"))
     rows = ~without_absent_classes(model, model.layout, torch.arange(NUM_CLASSES - 1))
     head = [m for m in model.module.modules() if isinstance(m, nn.Linear)][-1]
     assert int(rows.sum()) == head.in_features + 1

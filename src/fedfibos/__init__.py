@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from fedfibos.params import Params as Params
     from fedfibos.round import NoUploadError as NoUploadError
     from fedfibos.round import federated_round as federated_round
-    from fedfibos.round import run_in_turn as run_in_turn
     from fedfibos.round import sample as sample
     from fedfibos.simulation import simulate as simulate
     from fedfibos.streams import stream as stream
@@ -73,7 +72,6 @@ _HOMES = {
     "mask_from_scores": "fedfibos.submodel",
     "model_of": "fedfibos.model",
     "partition": "fedfibos.data.partition",
-    "run_in_turn": "fedfibos.round",
     "sample": "fedfibos.round",
     "simulate": "fedfibos.simulation",
     "stream": "fedfibos.streams",

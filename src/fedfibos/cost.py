@@ -68,8 +68,7 @@ def cost(
         data: At least two examples of the kind that clients train on.
         local: How clients train: batch size, optimiser and precision decide the memory.
     """
-    params = model.initial_params()
-    params = Params(params.layout, params.flat.to(model.device))
+    params = model.initial_params().to(model.device)
     state = method.init(params)
     enough = data.subset(torch.arange(max(local.batch_size, 2)) % len(data))
     client = Client(0, capacity, 0, 0, replace(local, steps=STEPS, epochs=None), enough)

@@ -90,7 +90,11 @@ class Model:
 
     def with_own_workspaces(self) -> Model:
         """The same model with scratch space of its own, for clients that train beside others; axes are derived once."""
-        other = replace(self)
+        return self.on(self.device)
+
+    def on(self, device: torch.device) -> Model:
+        """The same model computing on that device, with scratch space of its own."""
+        other = replace(self, device=device)
         object.__setattr__(other, "_derived", self._derived)
         return other
 

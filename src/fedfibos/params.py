@@ -93,6 +93,10 @@ class Params:
         """Name -> view of the flat vector."""
         return dict(zip(self.layout.names, self.layout.views(self.flat), strict=True))
 
+    def to(self, device: torch.device) -> Params:
+        """The same on that device."""
+        return Params(self.layout, self.flat.to(device))
+
     def sha256(self) -> str:
         """Digest of the values' bytes: equal digests mean equal parameters to the bit."""
         return hashlib.sha256(self.flat.detach().cpu().contiguous().numpy().tobytes()).hexdigest()

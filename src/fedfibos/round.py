@@ -19,9 +19,9 @@ from fedfibos.traffic import download_bytes, upload_bytes
 from fedfibos.types import Client, State, Upload
 
 Job = tuple[Client, Submodel]
-RunClients = Callable[[Method, Model, Params, Iterable[Job]], Iterator[tuple[Client, Upload | str]]]
-"""Runs the cohort's local training, here or elsewhere, and yields the outcomes in the order of the jobs:
-an upload, or in one line why there is none."""
+RunClients = Callable[[Params, Iterable[Job]], Iterator[tuple[Client, Upload | str]]]
+"""Runs the cohort's local training from the global parameters, here or elsewhere, and yields the outcomes in the order
+of the jobs: an upload, or in one line why there is none."""
 
 
 @dataclass(frozen=True)
@@ -65,9 +65,22 @@ def sample(num_clients: int, cohort_size: int, seed: int, t: int) -> list[int]:
 
 
 def federated_round(
-    method: Method, model: Model, state: State, params: Params, cohort: Sequence[Client], run: RunClients
+    method: Method,
+    model: Model,
+    state: State,
+    params: Params,
+    cohort: Sequence[Client],
+    run: RunClients | None = None,
 ) -> tuple[State, Params, RoundReport]:
     """Algorithm 1, lines 5 to 24, for any method. Changes none of its arguments.
+
+    Args:
+        method: The method.
+        model: Architecture and layout.
+        state: What the server keeps, from ``method.init`` or the round before.
+        params: The global parameters.
+        cohort: The round's participants.
+        run: Who trains them; None: this process, one client after another.
 
     Raises:
         NoUploadError: All clients were rejected; the message names each one's reason.
@@ -86,7 +99,8 @@ def federated_round(
             down += download_bytes(submodel, params.layout)
             yield client, submodel
 
-    next_state, next_params, report = merge(method, state, params, cohort, run(method, model, params, jobs()))
+    outcomes = run_in_turn(method, model, params, jobs()) if run is None else run(params, jobs())
+    next_state, next_params, report = merge(method, state, params, cohort, outcomes)
     return next_state, next_params, replace(report, bytes_down=down)
 
 

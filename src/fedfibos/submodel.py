@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
-from typing import ClassVar
+from typing import ClassVar, Self
 
 import torch
 from torch import Tensor
@@ -39,6 +39,10 @@ class Mask:
         """
         assert self.held is not None
         return self.held.to(torch.float32)
+
+    def to(self, device: torch.device) -> Mask:
+        """The same on that device."""
+        return Mask(None if self.held is None else self.held.to(device), self.num_held)
 
     def gather(self, flat: Tensor) -> Tensor:
         """The client's local vector: ``flat`` on the mask, zero elsewhere (a copy)."""
@@ -78,6 +82,10 @@ class Slice:
     def num_held(self) -> int:
         """Number of held coordinates."""
         return self.index.numel()
+
+    def to(self, device: torch.device) -> Self:
+        """The same on that device."""
+        return replace(self, index=self.index.to(device))
 
     def gather(self, flat: Tensor) -> Tensor:
         """The client's local vector: the held coordinates of ``flat``, densely."""

@@ -19,7 +19,7 @@ from fedfibos.methods import METHODS, FedBRB
 from fedfibos.model import Model, model_of
 from fedfibos.models import build
 from fedfibos.params import Params, maskable_names
-from fedfibos.round import NoUploadError, fault, federated_round, run_in_turn, sample
+from fedfibos.round import NoUploadError, fault, federated_round, sample
 from fedfibos.simulation.setting import Setting
 from fedfibos.submodel import Mask, budget
 from fedfibos.training import LocalTraining
@@ -76,7 +76,7 @@ def run(method: Method, model: Model, rounds: int = 2, **kwargs: Any) -> tuple[S
     params = model.initial_params()
     state = method.init(params)
     for t in range(rounds):
-        state, params, report = federated_round(method, model, state, params, cohort(t, **kwargs), run_in_turn)
+        state, params, report = federated_round(method, model, state, params, cohort(t, **kwargs))
         assert report.rejected == {}
     return state, params
 
@@ -126,7 +126,7 @@ def test_coordinates_that_nobody_held_keep_their_value(method, model):
     held = torch.zeros(model.layout.size, dtype=torch.bool)
     for client in clients:
         held |= held_of(method.extract(model, state, params, client), model)
-    _, after, _ = federated_round(method, model, state, params, clients, run_in_turn)
+    _, after, _ = federated_round(method, model, state, params, clients)
     assert torch.equal(after.flat[~held], params.flat[~held])
     assert not torch.equal(after.flat[held], params.flat[held])
 
@@ -134,8 +134,8 @@ def test_coordinates_that_nobody_held_keep_their_value(method, model):
 def test_the_order_of_the_cohort_does_not_matter(method, model):
     params = model.initial_params()
     state = method.init(params)
-    _, first, _ = federated_round(method, model, state, params, cohort(), run_in_turn)
-    _, second, _ = federated_round(method, model, state, params, cohort()[::-1], run_in_turn)
+    _, first, _ = federated_round(method, model, state, params, cohort())
+    _, second, _ = federated_round(method, model, state, params, cohort()[::-1])
     assert torch.equal(first.flat, second.flat)
 
 
@@ -145,7 +145,7 @@ def test_inputs_are_not_changed(method, model):
     flat = params.flat.clone()
     tensors = {name: tensor.clone() for name, tensor in state.tensors.items()}
     module = [p.clone() for p in model.module.parameters()]
-    next_state, next_params, _ = federated_round(method, model, state, params, cohort(), run_in_turn)
+    next_state, next_params, _ = federated_round(method, model, state, params, cohort())
     assert torch.equal(params.flat, flat)
     assert all(torch.equal(state.tensors[name], tensor) for name, tensor in tensors.items())
     assert state.rows.clients() == []
@@ -188,7 +188,7 @@ def test_training_lowers_the_loss(method, model):
     state = method.init(params)
     losses = []
     for t in range(8):
-        state, params, report = federated_round(method, model, state, params, cohort(t), run_in_turn)
+        state, params, report = federated_round(method, model, state, params, cohort(t))
         losses.append(report.loss)
     assert losses[-1] < losses[0]
 
@@ -214,10 +214,10 @@ def test_a_client_with_nan_is_rejected_named_and_the_round_goes_on(method, model
     state = method.init(params)
     clients = cohort()
     broken = [replace(c, data=_Unstable(c.data)) if c.id == 2 else c for c in clients]
-    _, after, report = federated_round(method, model, state, params, broken, run_in_turn)
+    _, after, report = federated_round(method, model, state, params, broken)
     assert list(report.rejected) == [2]
     assert "not finite" in report.rejected[2]
-    _, expected, _ = federated_round(method, model, state, params, [c for c in clients if c.id != 2], run_in_turn)
+    _, expected, _ = federated_round(method, model, state, params, [c for c in clients if c.id != 2])
     assert torch.equal(after.flat, expected.flat)
 
 
@@ -236,9 +236,9 @@ def test_an_empty_client_is_rejected_and_named(method, model):
     params = model.initial_params()
     clients = cohort()
     clients[1] = replace(clients[1], data=clients[1].data.subset(torch.arange(0)))
-    _, _, report = federated_round(method, model, method.init(params), params, clients, run_in_turn)
+    _, _, report = federated_round(method, model, method.init(params), params, clients)
     assert report.rejected == {1: "client 1 has no training example, wanted at least 1"}
-    _, _, sound = federated_round(method, model, method.init(params), params, cohort(), run_in_turn)
+    _, _, sound = federated_round(method, model, method.init(params), params, cohort())
     assert report.bytes_down == sound.bytes_down  # it was sent its submodel
     assert report.bytes_up < sound.bytes_up
 
@@ -249,9 +249,7 @@ def test_absent_labels_mean_the_same_to_every_method(method, model):
     one_class = [TensorData(data(n).inputs, torch.full((12,), n)) for n in range(CLASSES)]
     clients = [Client(n, 1.0, 0, 7, local, one_class[n]) for n in range(CLASSES)]
     params = model.initial_params()
-    _, after, _ = federated_round(
-        replace(method, average="holders"), model, method.init(params), params, clients, run_in_turn
-    )
+    _, after, _ = federated_round(replace(method, average="holders"), model, method.init(params), params, clients)
     for name, before, now in zip(
         params.layout.names, params.layout.views(params.flat), params.layout.views(after.flat), strict=True
     ):
@@ -283,7 +281,7 @@ def test_a_cohort_that_weighs_nothing_is_refused(method, model):
     params = model.initial_params()
     clients = [replace(client, weight=0.0) for client in cohort()]
     with pytest.raises(NoUploadError, match="must weigh more than 0 together, got 0"):
-        federated_round(method, model, method.init(params), params, clients, run_in_turn)
+        federated_round(method, model, method.init(params), params, clients)
 
 
 def test_weights_decide_the_average():
@@ -343,7 +341,7 @@ def test_a_cohort_is_different_clients(ids, method, model):
     params = model.initial_params()
     clients = [replace(cohort()[0], id=n) for n in ids]
     with pytest.raises(ValueError, match="a cohort must be different clients"):
-        federated_round(method, model, method.init(params), params, clients, run_in_turn)
+        federated_round(method, model, method.init(params), params, clients)
 
 
 @pytest.mark.parametrize("sharing", ["shared", "client"])
@@ -356,7 +354,7 @@ def test_a_score_is_the_mean_of_those_that_have_the_class(sharing):
     clients = [Client(n, 1.0, 0, 7, local, one_class[n]) for n in range(CLASSES)]
     params = model.initial_params()
     before = method.init(params)
-    state, after, _ = federated_round(method, model, before, params, clients, run_in_turn)
+    state, after, _ = federated_round(method, model, before, params, clients)
     place = model.layout.names.index("classifier.weight")
     for client in clients:
         alone = method.train(model, params, method.extract(model, before, params, client), client).statistic
@@ -383,7 +381,7 @@ def test_an_upload_answers_what_was_sent(change, said, model):
     state = METHODS["fedfibos"]().init(params)
     method = Changed(change)
     with pytest.raises(ValueError, match=said):
-        federated_round(method, model, state, params, cohort(), run_in_turn)
+        federated_round(method, model, state, params, cohort())
     setting = Setting(method, model, lambda n: data(n), data(0), None, 10)
     client = cohort()[1]
     with pytest.raises(ValueError, match=said):
@@ -408,7 +406,7 @@ def test_an_update_where_a_client_holds_nothing_is_rejected(model):
     params = model.initial_params()
     state = METHODS["fedfibos"]().init(params)
     off = Changed(lambda u: u if u.submodel.held is None else replace(u, delta=torch.ones_like(u.delta)))
-    _, after, report = federated_round(off, model, state, params, cohort(), run_in_turn)
+    _, after, report = federated_round(off, model, state, params, cohort())
     small = {client.id: "its update is not 0 where it holds nothing" for client in cohort() if client.capacity < 1}
     assert report.rejected == small
     assert bool(torch.isfinite(after.flat).all())
@@ -429,7 +427,7 @@ def test_clients_are_checked_where_they_are_made(model):
     method, params = METHODS["fedavg"](), model.initial_params()
     clients = [replace(client, round=0), replace(client, id=9, round=3)]
     with pytest.raises(ValueError, match=r"must be in one round, got them in rounds \[0, 3\]"):
-        federated_round(method, model, method.init(params), params, clients, run_in_turn)
+        federated_round(method, model, method.init(params), params, clients)
 
 
 def test_a_learning_rate_is_scheduled_once():

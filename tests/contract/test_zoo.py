@@ -8,7 +8,7 @@ import torch
 from fedfibos.inputs import Inputs
 from fedfibos.methods import METHODS
 from fedfibos.model import model_of
-from fedfibos.round import federated_round, run_in_turn
+from fedfibos.round import federated_round
 from fedfibos.training import LocalTraining
 from fedfibos.types import Client
 from zoo import ZOO, zoo
@@ -49,7 +49,7 @@ def test_every_method_trains_on_every_model(name, method_name):
     for t in range(6):
         local = LocalTraining(steps=3, batch_size=size, lr=0.05)
         cohort = [Client(n, capacity, t, 0, local, data) for n, capacity in enumerate((1.0, 0.6, 0.4))]
-        state, params, report = federated_round(method, model, state, params, cohort, run_in_turn)
+        state, params, report = federated_round(method, model, state, params, cohort)
         assert report.rejected == {}
         losses.append(report.loss)
     assert bool(torch.isfinite(params.flat).all())

@@ -378,6 +378,21 @@ def test_a_task_that_cannot_be_trained_is_one_line_at_any_capacity():
         affordable(task, template_app().test({}), Limits(memory=1e9))
 
 
+@pytest.mark.parametrize(
+    ("device", "reason"),
+    [("cude", "got 'cude': "), ("meta:x", "got 'meta:x': "), (0, "device of the node config must be text, got 0")],
+)
+def test_a_device_that_cannot_compute_where_it_should_takes_no_part(device, reason, tmp_path, caplog):
+    nodes = [{"client-id": 0, "capacity": 1.0}, {"client-id": 1, "capacity": 1.0, "device": device}]
+    run_template(tmp_path / "run", nodes, **{"federation.rounds": 1})
+    (line,) = lines_of(tmp_path / "run")
+    assert line["participants"] == [0]
+    (refused,) = line["refused"].values()
+    assert refused.startswith("device of the node config must be ")
+    assert reason in refused
+    assert "\n" not in refused
+
+
 def test_arrays_are_written_as_text():
     """Flower's configuration has no arrays."""
     overrides = {"local.schedule": "milestones", "local.milestones": "[3, 6]", "local.betas": "[0.9, 0.99]"}

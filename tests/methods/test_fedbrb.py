@@ -32,7 +32,7 @@ from fedfibos.methods.fedbrb import FedBRB
 from fedfibos.model import Model, model_of
 from fedfibos.models import build
 from fedfibos.params import Layout, layout_of
-from fedfibos.round import federated_round, run_in_turn
+from fedfibos.round import federated_round
 from fedfibos.submodel import Mask, Slice
 from fedfibos.training import LocalTraining
 from fedfibos.types import Client, State, Upload
@@ -67,7 +67,7 @@ UNTOUCHED = [1 / 2, 1 / 2], [3 / 4, 1 / 4], [1 / 4, 3 / 4]
 )
 def test_one_round(settings, others, first_block):
     model, method = two_layers(), FedBRB(capacity_basis="width", **settings)
-    state, params, _ = federated_round(method, model, State(), model.initial_params(), [client(0.5, 1)], run_in_turn)
+    state, params, _ = federated_round(method, model, State(), model.initial_params(), [client(0.5, 1)])
     rows = [(*a, *b) if first else (*b, *a) for a, b, first in zip(TRAINED, others, first_block, strict=True)]
     assert params.flat.tolist() == [x for row in rows for x in row]
     assert state.tensors == {}
@@ -172,7 +172,7 @@ def test_a_full_client_leaves_nothing_to_broadcast_to():
     model, params = two_layers(), two_layers().initial_params()
     cohort = [client(0.5, 1), client(1.0, 1, number=1)]
     ends = [
-        federated_round(FedBRB(capacity_basis="width", broadcast=rate), model, State(), params, cohort, run_in_turn)[1]
+        federated_round(FedBRB(capacity_basis="width", broadcast=rate), model, State(), params, cohort)[1]
         for rate in (0.0, 1.0)
     ]
     assert torch.equal(ends[0].flat, ends[1].flat)
@@ -189,7 +189,7 @@ def test_two_widths_in_a_cohort_and_no_trace_in_the_state():
     changed = {}
     for rate in (0.0, 0.5):
         method, params = FedBRB(capacity_basis="width", broadcast=rate), model.initial_params()
-        state, after, report = federated_round(method, model, State(), params, cohort, run_in_turn)
+        state, after, report = federated_round(method, model, State(), params, cohort)
         assert state.tensors == {}
         assert report.rejected == {}
         changed[rate] = float((after.flat != params.flat).float().mean())

@@ -42,7 +42,7 @@ from fedfibos.data.images import TensorData
 from fedfibos.methods.fedfibos import PRESETS, FedFIbOS
 from fedfibos.model import Model, model_of
 from fedfibos.params import Params
-from fedfibos.round import federated_round, run_in_turn
+from fedfibos.round import federated_round
 from fedfibos.submodel import Mask
 from fedfibos.training import LocalTraining
 from fedfibos.types import Client, State
@@ -76,7 +76,7 @@ def clients(t: int = 0) -> list[Client]:
 def one_round(method: FedFIbOS) -> tuple[State, Params, Model]:
     model = linear()
     params = model.initial_params()
-    state, params, _ = federated_round(method, model, method.init(params), params, clients(), run_in_turn)
+    state, params, _ = federated_round(method, model, method.init(params), params, clients())
     return state, params, model
 
 

@@ -26,7 +26,7 @@ from fedfibos.data.images import TensorData
 from fedfibos.methods.fedrolex import FedRolex, window
 from fedfibos.model import Model, model_of
 from fedfibos.models import build
-from fedfibos.round import federated_round, run_in_turn
+from fedfibos.round import federated_round
 from fedfibos.training import LocalTraining
 from fedfibos.types import Client, State
 
@@ -49,7 +49,7 @@ def test_one_round(t, after):
     module[0].weight.data.fill_(1 / 2)
     module[1].weight.data = torch.tensor([[3 / 4, 1 / 4, 3 / 4, 1 / 4], [1 / 4, 3 / 4, 1 / 4, 3 / 4]])
     model, method = model_of(module, example=torch.zeros(2, 1)), FedRolex(capacity_basis="width")
-    _, params, _ = federated_round(method, model, State(), model.initial_params(), [client(0.5, t)], run_in_turn)
+    _, params, _ = federated_round(method, model, State(), model.initial_params(), [client(0.5, t)])
     assert params.flat.tolist() == after
 
 

@@ -33,7 +33,7 @@ from fedfibos.methods.fiarse import FIARSE, masked
 from fedfibos.model import Model, model_of
 from fedfibos.models import build
 from fedfibos.params import Params
-from fedfibos.round import federated_round, run_in_turn
+from fedfibos.round import federated_round
 from fedfibos.submodel import Mask
 from fedfibos.training import LocalTraining
 from fedfibos.types import Client, State
@@ -61,9 +61,7 @@ def clients() -> list[Client]:
 )
 def test_one_round(gradient, after):
     model = linear()
-    _, params, _ = federated_round(
-        FIARSE(gradient=gradient), model, State(), model.initial_params(), clients(), run_in_turn
-    )
+    _, params, _ = federated_round(FIARSE(gradient=gradient), model, State(), model.initial_params(), clients())
     assert params.flat.tolist() == pytest.approx(after, abs=1e-6)
 
 
@@ -74,9 +72,7 @@ def test_moved_holders_are_those_whose_update_is_not_zero():
     outcomes = {}
     for holders in ("mask", "moved"):
         method = FIARSE(gradient="masked", holders=holders)
-        _, params, _ = federated_round(
-            method, model, State(), model.initial_params(), [clients()[0], still], run_in_turn
-        )
+        _, params, _ = federated_round(method, model, State(), model.initial_params(), [clients()[0], still])
         outcomes[holders] = params.flat.tolist()
     assert outcomes["mask"] == [1 / 2 + 1 / 4, 1 / 4 + 1, 1 / 8, 1 / 2 - 1 / 4, 1 / 4 - 1, 1 / 8]
     assert outcomes["moved"] == [1 / 2 + 1 / 2, 1 / 4 + 1, 1 / 8, 1 / 2 - 1 / 2, 1 / 4 - 1, 1 / 8]
@@ -149,7 +145,7 @@ def test_capacity_one_is_fedavg():
     model = mlp()
     cohort = [replace(trainer(3, 1.0), id=n) for n in range(3)]
     ends = [
-        federated_round(method, model, State(), model.initial_params(), cohort, run_in_turn)[1].flat
+        federated_round(method, model, State(), model.initial_params(), cohort)[1].flat
         for method in (FIARSE(), FedAvg())
     ]
     assert torch.equal(*ends)

@@ -37,7 +37,7 @@ from fedfibos.methods.fedavg import FedAvg
 from fedfibos.methods.heterofl import HeteroFL
 from fedfibos.model import Model, model_of
 from fedfibos.models import build
-from fedfibos.round import federated_round, run_in_turn
+from fedfibos.round import federated_round
 from fedfibos.submodel import Mask, Slice, budget
 from fedfibos.training import LocalTraining
 from fedfibos.types import Client, State
@@ -69,7 +69,7 @@ def test_one_round(average, wide):
     model = two_layers([1 / 2, 1 / 2, 1, 1], [[3 / 4, 1 / 4, 1 / 2, 0], [1 / 4, 3 / 4, 0, 1 / 2]])
     method = HeteroFL(capacity_basis="width", average=average)
     clients = [participant(0, 0.5, 0), participant(1, 1.0, 1)]
-    _, params, _ = federated_round(method, model, State(), model.initial_params(), clients, run_in_turn)
+    _, params, _ = federated_round(method, model, State(), model.initial_params(), clients)
     assert params.flat.tolist() == [x for a, b in zip(NARROW, wide, strict=True) for x in (*a, *b)]
 
 
@@ -111,7 +111,7 @@ def test_everyone_at_capacity_one_is_fedavg_to_the_bit():
     images = torch.randn(8, 1, 8, 8, generator=torch.Generator().manual_seed(1))
     clients = [Client(n, 1.0, 0, 0, local, TensorData(images + n, torch.arange(8) % 4)) for n in range(3)]
     ends = [
-        federated_round(method, model, State(), model.initial_params(), clients, run_in_turn)[1].flat
+        federated_round(method, model, State(), model.initial_params(), clients)[1].flat
         for method in (HeteroFL(), FedAvg())
     ]
     assert torch.equal(*ends)
@@ -132,7 +132,7 @@ def test_class_rows_are_averaged_over_the_clients_that_have_the_class():
     local = LocalTraining(steps=1, batch_size=2, lr=0.5, absent_labels="mask")
     model, method = classifier(), HeteroFL()
     clients = [participant(0, 1.0, 0, local=local), participant(1, 1.0, 0, 1, local=local)]
-    _, params, _ = federated_round(method, model, State(), model.initial_params(), clients, run_in_turn)
+    _, params, _ = federated_round(method, model, State(), model.initial_params(), clients)
     e = 2.718281828459045**0.5
     first, second = -(1 - e / (e + 2)) / 2, (e / (2 * e + 1) - 1 / 2) / 2
     assert params.flat.tolist() == pytest.approx([1 / 2 - (first + second) / 2, 1 / 2 - second, 1 / 2], abs=1e-6)
@@ -144,7 +144,7 @@ def test_absent_rows_do_not_move_even_with_decay_and_any_average():
     for average in ("holders", "participants"):
         _, params, _ = federated_round(
             HeteroFL(average=average), model, State(), model.initial_params(),
-            [participant(0, 1.0, 0, 0, local=local)], run_in_turn,
+            [participant(0, 1.0, 0, 0, local=local)]
         )  # fmt: skip
         assert params.flat[1:].tolist() == [1 / 2, 1 / 2]
         assert params.flat[0] != 1 / 2

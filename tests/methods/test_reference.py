@@ -26,7 +26,7 @@ from fedfibos.methods.fiarse import FIARSE
 from fedfibos.methods.heterofl import HeteroFL
 from fedfibos.model import Model, model_of
 from fedfibos.params import Layout, Params, params_of
-from fedfibos.round import federated_round, run_in_turn
+from fedfibos.round import federated_round
 from fedfibos.submodel import Mask, Slice
 from fedfibos.training import LocalTraining
 from fedfibos.types import Client, State, Upload
@@ -292,7 +292,7 @@ def test_fiarse_trains_and_averages_the_same(key, settings):
         Client(m, size, 0, 0, local, TensorData((m + 1) * wave((8, *IMAGE), 1.0, 0.0, 0.7), torch.tensor(labels)))
         for m, (size, labels) in enumerate(zip(rounds["sizes"], rounds["labels"], strict=True))
     ]
-    _, after, _ = federated_round(FIARSE(**settings), model, State(), model.initial_params(), clients, run_in_turn)
+    _, after, _ = federated_round(FIARSE(**settings), model, State(), model.initial_params(), clients)
     assert_values(after.flat, model.layout, rounds[key])
 
 

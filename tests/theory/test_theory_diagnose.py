@@ -22,7 +22,7 @@ from fedfibos.methods.fedavg import FedAvg
 from fedfibos.methods.fedfibos import FedFIbOS
 from fedfibos.model import Model, model_of
 from fedfibos.params import Params
-from fedfibos.round import federated_round, run_in_turn
+from fedfibos.round import federated_round
 from fedfibos.select import top_k
 from fedfibos.streams import stream
 from fedfibos.submodel import mask_from_scores
@@ -37,7 +37,7 @@ def checkpoint(method: Method, model: Model, rounds: int = 5) -> tuple[Params, S
     at_round, params = fleet(7, [1.0, 0.6, 0.3]), random_params(model, 7)
     state = method.init(params)
     for t in range(rounds):
-        state, params, _ = federated_round(method, model, state, params, at_round(t), run_in_turn)
+        state, params, _ = federated_round(method, model, state, params, at_round(t))
     return params, state, at_round(rounds)
 
 

@@ -11,7 +11,7 @@ from fedfibos.method import Method
 from fedfibos.model import Model, model_of
 from fedfibos.models.mlp import MLP
 from fedfibos.params import Params
-from fedfibos.round import federated_round, run_in_turn, sample
+from fedfibos.round import federated_round, sample
 from fedfibos.streams import stream
 from fedfibos.training import LocalTraining
 from fedfibos.types import Client, State
@@ -74,5 +74,5 @@ def mask_history(
         history.append(masks(method, model, state, params, everyone))
         chosen = sample(len(everyone), cohort_size or len(everyone), everyone[0].seed, t)
         cohort = [everyone[i] for i in chosen]
-        state, params, _ = federated_round(method, model, state, params, cohort, run_in_turn)
+        state, params, _ = federated_round(method, model, state, params, cohort)
     return [*history, masks(method, model, state, params, clients(rounds))]

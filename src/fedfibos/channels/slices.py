@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Literal
 
 import torch
@@ -32,8 +31,7 @@ def slice_of(model: Model, channels: Mapping[str, Tensor]) -> Submodel:
     """The submodel that keeps those channels of every axis; the whole model where none is cut."""
     if all(channels[axis].numel() == size for axis, size in model.axes.sizes.items()):
         return full(model.layout)
-    kept = model.axes.slice(model.layout, channels)
-    return replace(kept, index=kept.index.to(model.device))
+    return model.axes.slice(model.layout, channels).to(model.device)
 
 
 def prefix(model: Model, capacity: float, basis: CapacityBasis = "parameters") -> Submodel:

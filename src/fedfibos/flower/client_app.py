@@ -7,22 +7,22 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import torch
 from flwr.app import Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 
+from fedfibos.flower.accelerator import trained, usable
 from fedfibos.flower.measure import LIMITS, Limits, affordable
 from fedfibos.flower.messages import declaration, payload_in, payload_record, question_in, refusal
 from fedfibos.flower.scores import HeldScore
 from fedfibos.flower.task import Settings, Task
 from fedfibos.local import LocalTrainingError
 from fedfibos.reproducible import reproducible
-from fedfibos.round import answer_to
 from fedfibos.types import Client, Dataset
-from fedfibos.validation import WANTED
 from fedfibos.wire.coding import decode_download, decode_score, encode_mask, encode_upload
 from fedfibos.wire.payload import WireError
 
-NODE_KEYS = ("client-id", "capacity", "state-dir", *LIMITS)
+NODE_KEYS = ("client-id", "capacity", "device", "state-dir", *LIMITS)
 """Keys of a device's node config."""
 
 MakeTask = Callable[[Settings], Task]
@@ -36,8 +36,9 @@ def client_app(task: MakeTask, data: MakeData) -> ClientApp:
     """The Flower client app of a task.
 
     A client's ``node_config`` holds ``client-id``, a number from 0 that it keeps for ever; ``capacity``, or what to
-    measure it by (``memory-limit`` and ``bytes-per-round``, in bytes, and ``seconds-per-step``); and ``state-dir``, the
-    folder of its own score where the task has ``scores = "client"``.
+    measure it by (``memory-limit`` and ``bytes-per-round``, in bytes, and ``seconds-per-step``); ``device``, where
+    torch trains (``cpu``, ``cuda``, ``mps``); and ``state-dir``, the folder of its own score where the task has
+    ``scores = "client"``.
 
     Args:
         task: The task, from the run configuration.
@@ -58,7 +59,7 @@ def client_app(task: MakeTask, data: MakeData) -> ClientApp:
     @app.train()
     def train(message: Message, context: Context) -> Message:
         """Train the submodel in the message."""
-        return _answered(message, lambda: _train(task(context.run_config), data, message, context))
+        return _answered(message, lambda: _train(_placed(task, context), data, message, context))
 
     return app
 
@@ -75,6 +76,7 @@ def _answered(message: Message, answer: Callable[[], RecordDict]) -> Message:
 
 def _declare(task: MakeTask, data: MakeData, context: Context) -> RecordDict:
     _check_names(context)
+    _device(context)
     own, capacity = client_id(context), _setting(context, "capacity", float)
     limits = Limits(*(_setting(context, name, float) for name in LIMITS))
     if capacity is not None and limits != Limits():
@@ -83,7 +85,7 @@ def _declare(task: MakeTask, data: MakeData, context: Context) -> RecordDict:
     if capacity is None:
         if limits == Limits():
             raise WireError(f"the node config must have capacity, or a limit to measure it by ({', '.join(LIMITS)})")
-        capacity = affordable(task(context.run_config), examples, limits)
+        capacity = affordable(_placed(task, context), examples, limits)
     return declaration(own, capacity, len(examples), task(context.run_config).untrained_sha256)
 
 
@@ -96,8 +98,7 @@ def _train(task: Task, data: MakeData, message: Message, context: Context) -> Re
     if declared is not None and declared != download.capacity:  # it was started anew since it declared itself
         raise WireError(f"the download is of capacity {download.capacity:g}, this client now has {declared:g}")
     client = _client(task, own, download.capacity, download.round, data(context))
-    upload = task.method.train(task.model, download.params, download.submodel, client)
-    answer_to(download.submodel, upload, download.params)
+    upload = trained(task, download.params, download.submodel, client)
     if task.federation.scores == "client":
         upload = _held_score(task, context).observe(client, upload)
     layout, precision = task.model.layout, task.federation.statistic
@@ -127,6 +128,15 @@ def _client(task: Task, own: int, capacity: float, t: int, data: Dataset | None 
     return Client(own, capacity, t, task.seed, local, data)
 
 
+def _placed(task: MakeTask, context: Context) -> Task:
+    """The task where this client trains."""
+    return task(context.run_config).on(_device(context))
+
+
+def _device(context: Context) -> torch.device:
+    return usable(_setting(context, "device", str) or "cpu")
+
+
 def _check_names(context: Context) -> None:
     """Raise WireError for a key of the node config that is nearly one of ours; others are the app's own."""
     for key in context.node_config.keys() - NODE_KEYS:
@@ -152,5 +162,6 @@ def _setting(context: Context, key: str, wanted: type[float] | type[str]) -> Any
     if isinstance(value, int) and not isinstance(value, bool) and wanted is float:
         value = float(value)
     if value is not None and not isinstance(value, wanted):
-        raise WireError(f"{key} of the node config must be {WANTED[wanted.__name__]}, got {value!r}")
+        kind = "a number" if wanted is float else "text"
+        raise WireError(f"{key} of the node config must be {kind}, got {value!r}")
     return value

@@ -10,6 +10,7 @@ import time
 from dataclasses import dataclass, replace
 
 from fedfibos.cost import cost
+from fedfibos.flower.accelerator import trained
 from fedfibos.flower.task import Task
 from fedfibos.method import ClientScored
 from fedfibos.submodel import Mask, Submodel
@@ -96,7 +97,7 @@ def round_bytes(task: Task, client: Client, submodel: Submodel) -> int:
     """Bytes of all payloads of a client's first round, both ways, as they are encoded."""
     params, layout = task.model.initial_params(), task.model.layout
     payloads = [encode_download(client, submodel, params, task.model)]
-    upload = task.method.train(task.model, params, submodel, client)
+    upload = trained(task, params, submodel, client)
     if task.federation.scores == "client":
         assert isinstance(submodel, Mask)
         payloads.append(encode_mask(client.id, 0, submodel, layout))
@@ -115,15 +116,15 @@ def step_seconds(task: Task, capacity: float, data: Dataset, steps: int = 3) -> 
     params = task.model.initial_params()
     first, client = _client(task, capacity, data, 1), _client(task, capacity, data, steps)
     submodel = _submodel(task, client)
-    task.method.train(task.model, params, submodel, first)
+    trained(task, params, submodel, first)
     started = time.perf_counter()
-    task.method.train(task.model, params, submodel, client)
+    trained(task, params, submodel, client)
     return (time.perf_counter() - started) / steps
 
 
 def _submodel(task: Task, client: Client) -> Submodel:
     params = task.model.initial_params()
-    return task.method.extract(task.model, task.method.init(params), params, client)
+    return task.method.extract(task.model, task.method.init(params), params, client).to(params.flat.device)
 
 
 def _client(task: Task, capacity: float, data: Dataset, steps: int) -> Client:

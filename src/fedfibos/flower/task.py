@@ -93,6 +93,10 @@ class Task:
                 )
             self.method.check_client_scores()
 
+    def on(self, device: torch.device) -> Task:
+        """The same where clients train on that device."""
+        return dataclasses.replace(self, model=self.model.on(device))
+
     @property
     def shares_a_score(self) -> bool:
         """Whether clients blend a score of their own with one that the server holds."""

@@ -29,7 +29,7 @@ Deviations:
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from torch import Tensor
@@ -106,8 +106,7 @@ class FedBRB:
             numbers = aligned(axes, inputs, counts, client.round)
         sizes = {**widths, **{input_axis(a): w for a, w in widths.items()}}
         channels = {a: block_channels(axes.sizes[a], sizes[a], number) for a, number in numbers.items()}
-        block = block_of(axes, model.layout, channels, widths)
-        return replace(block, index=block.index.to(model.device))
+        return block_of(axes, model.layout, channels, widths).to(model.device)
 
     def train(self, model: Model, params: Params, submodel: Submodel, client: Client) -> Upload:
         """Local training, scaled."""

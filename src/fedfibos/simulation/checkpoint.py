@@ -51,8 +51,7 @@ class Checkpoint:
     def to(self, device: torch.device) -> Checkpoint:
         """The same with parameters and the state's tensors on a device; rows stay where they are kept."""
         tensors = {name: tensor.to(device) for name, tensor in self.state.tensors.items()}
-        params = Params(self.params.layout, self.params.flat.to(device))
-        return Checkpoint(self.round, params, replace(self.state, tensors=tensors))
+        return Checkpoint(self.round, self.params.to(device), replace(self.state, tensors=tensors))
 
 
 class CheckpointStore:

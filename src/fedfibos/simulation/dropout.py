@@ -6,8 +6,6 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import torch
 
-from fedfibos.method import Method
-from fedfibos.model import Model
 from fedfibos.params import Params
 from fedfibos.round import Job, RunClients
 from fedfibos.streams import stream
@@ -32,9 +30,7 @@ def silent(cohort: Sequence[int], rate: float, seed: int, t: int) -> frozenset[i
 def leaving_out(run: RunClients, absent: frozenset[int]) -> RunClients:
     """``run`` for those that answer; the others' outcome is that they did not, in their place."""
 
-    def some(
-        method: Method, model: Model, params: Params, jobs: Iterable[Job]
-    ) -> Iterator[tuple[Client, Upload | str]]:
+    def some(params: Params, jobs: Iterable[Job]) -> Iterator[tuple[Client, Upload | str]]:
         passed: list[Client] = []  # in the order of the jobs, which is that of the ids
 
         def answering() -> Iterator[Job]:
@@ -44,7 +40,7 @@ def leaving_out(run: RunClients, absent: frozenset[int]) -> RunClients:
                 else:
                     yield client, submodel
 
-        for client, outcome in run(method, model, params, answering()):
+        for client, outcome in run(params, answering()):
             while passed and passed[0].id < client.id:
                 yield passed.pop(0), NO_ANSWER
             yield client, outcome

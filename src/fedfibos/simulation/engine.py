@@ -22,7 +22,7 @@ from fedfibos.evaluate import evaluate
 from fedfibos.method import Method
 from fedfibos.model import Model, has_batch_norm, keeps_statistics, model_of
 from fedfibos.models import build, check_module, encode, moved_buffers
-from fedfibos.params import Params, maskable_names
+from fedfibos.params import maskable_names
 from fedfibos.reproducible import reproducible
 from fedfibos.round import RoundReport, federated_round, sample
 from fedfibos.runs.record import DEALT, INITIAL, RunDirectory
@@ -154,8 +154,7 @@ def simulate(
         store = CheckpointStore(directory.path, experiment.run.score_home, experiment.run.score_bytes)
         checkpoint = store.load_latest(world.model.layout, on_warning) if resume else None
         if checkpoint is None:
-            params = world.model.initial_params()
-            params = Params(params.layout, params.flat.to(world.model.device))
+            params = world.model.initial_params().to(world.model.device)
             checkpoint = Checkpoint(0, params, replace(world.method.init(params), rows=store.empty_rows()))
         checkpoint = checkpoint.to(world.model.device)
         directory.go_on(checkpoint.round, experiment)

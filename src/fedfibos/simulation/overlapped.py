@@ -15,8 +15,6 @@ import torch
 from torch import Tensor
 
 from fedfibos.evaluate import Trial
-from fedfibos.method import Method
-from fedfibos.model import Model
 from fedfibos.params import Params
 from fedfibos.round import Job
 from fedfibos.simulation.setting import Setting
@@ -60,9 +58,7 @@ class Overlapped:
         self.setting = setting
         self.lanes = [Lane(setting) for _ in range(width)]
 
-    def train(
-        self, method: Method, model: Model, params: Params, jobs: Iterable[Job]
-    ) -> Iterator[tuple[Client, Upload | str]]:
+    def train(self, params: Params, jobs: Iterable[Job]) -> Iterator[tuple[Client, Upload | str]]:
         """See :data:`fedfibos.round.RunClients`."""
         queue = iter(jobs)
         while group := list(islice(queue, len(self.lanes))):

@@ -22,8 +22,6 @@ from torch import Tensor
 
 from fedfibos.allocator import keep_freed_memory
 from fedfibos.evaluate import Trial
-from fedfibos.method import Method
-from fedfibos.model import Model
 from fedfibos.own import told
 from fedfibos.params import Params
 from fedfibos.round import Job
@@ -45,9 +43,7 @@ class InProcess:
     def __init__(self, setting: Setting) -> None:
         self.setting = setting
 
-    def train(
-        self, method: Method, model: Model, params: Params, jobs: Iterable[Job]
-    ) -> Iterator[tuple[Client, Upload | str]]:
+    def train(self, params: Params, jobs: Iterable[Job]) -> Iterator[tuple[Client, Upload | str]]:
         """See :data:`fedfibos.round.RunClients`."""
         for client, submodel in jobs:
             yield client, self.setting.train(params, client, submodel)
@@ -125,9 +121,7 @@ class WorkerPool:
         for _, theirs in pairs:
             theirs.close()
 
-    def train(
-        self, method: Method, model: Model, params: Params, jobs: Iterable[Job]
-    ) -> Iterator[tuple[Client, Upload | str]]:
+    def train(self, params: Params, jobs: Iterable[Job]) -> Iterator[tuple[Client, Upload | str]]:
         """See :data:`fedfibos.round.RunClients`."""
 
         def send(number: int, job: Job) -> None:

@@ -1,0 +1,55 @@
+"""Training on a device's accelerator: what the server sends and what goes back lie on the processor."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+
+from fedfibos.flower.task import Task
+from fedfibos.params import Params
+from fedfibos.round import answer_to
+from fedfibos.submodel import Submodel
+from fedfibos.types import Client, Upload
+from fedfibos.wire.payload import WireError
+
+
+def usable(name: str) -> torch.device:
+    """The torch device of that name.
+
+    Raises:
+        WireError: torch knows none, or cannot compute on it here.
+    """
+    try:
+        return torch.zeros(1, device=name).device
+    except (RuntimeError, AssertionError, NotImplementedError) as error:  # no such name; built without; none there
+        reason = str(error).splitlines()[0]
+        raise WireError(
+            f"device of the node config must be one that torch can use here, got {name!r}: {reason}"
+        ) from None
+
+
+def trained(task: Task, params: Params, submodel: Submodel, client: Client) -> Upload:
+    """The client's upload, trained where the task's model computes.
+
+    Args:
+        task: Method and model.
+        params: Global parameters, on the processor.
+        submodel: What the client holds, on the processor; the upload is of this very one.
+        client: The client, with its data.
+
+    Raises:
+        LocalTrainingError: It cannot train.
+        ValueError: The method's upload is not of the submodel that it was given.
+    """
+    there, cpu = task.model.device, torch.device("cpu")
+    params, placed = params.to(there), submodel.to(there)
+    upload = answer_to(placed, task.method.train(task.model, params, placed, client), params)
+    return replace(
+        upload,
+        submodel=submodel,
+        delta=upload.delta.to(cpu),
+        loss=float(upload.loss),
+        statistic=None if upload.statistic is None else upload.statistic.to(cpu),
+        counted=None if upload.counted is None else upload.counted.to(cpu),
+    )
