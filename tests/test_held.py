@@ -122,7 +122,7 @@ class Heads(nn.Module):
     def forward(self, x):
         return self.classifier(self.project(x).unflatten(1, (-1, 4)).tanh().flatten(1))
 
-    def units(self):
+    def channel_units(self):
         return {"project": 4}
 
 

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from fedfibos.streams import stream
 from fedfibos.submodel import check_capacity
+from fedfibos.validation import FieldError
 
 UNIFORM: Mapping[float, float] = {1.0: 0.2, 0.5: 0.2, 0.25: 0.2, 0.125: 0.2, 0.0625: 0.2}
 NON_UNIFORM: Mapping[float, float] = {1.0: 0.1, 0.5: 0.1, 0.25: 0.3, 0.125: 0.3, 0.0625: 0.2}
@@ -31,14 +32,14 @@ def check_table(table: Mapping[float, float], num_clients: int) -> None:
     Capacities must be in (0, 1], shares above 0 and summing to 1, and every capacity must get a client.
     """
     if not table:
-        raise ValueError("capacities must name at least one capacity, got an empty table")
+        raise FieldError("capacities", "capacities must name at least one capacity, got an empty table")
     for capacity, share in table.items():
         check_capacity(capacity)
         if not 0.0 < share <= 1.0:
-            raise ValueError(f"the share of capacity {capacity:g} must be in (0, 1], got {share:g}")
+            raise FieldError("capacities", f"the share of capacity {capacity:g} must be in (0, 1], got {share:g}")
     total = math.fsum(table.values())
     if abs(total - 1.0) > SHARES_TOLERANCE:
-        raise ValueError(f"the shares of the capacities must sum to 1, got {total:g}")
+        raise FieldError("capacities", f"the shares of the capacities must sum to 1, got {total:g}")
     for capacity, count in zip(table, counts(table, num_clients), strict=True):
         if count == 0:
             raise ValueError(

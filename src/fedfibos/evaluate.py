@@ -137,15 +137,20 @@ def recalibrate(module: nn.Module, data: Dataset, place: Callable[[Inputs], Inpu
             "build it with track_running_stats=True"
         )
     norms = [norm for norm in norms if norm.track_running_stats]
+    momenta = [norm.momentum for norm in norms]
     for norm in norms:
         norm.reset_running_stats()
         norm.train()
-    for count, batch in enumerate(torch.arange(len(data)).tensor_split(math.ceil(len(data) / CALIBRATION_BATCH)), 1):
-        for norm in norms:
-            norm.momentum = 1 / count  # the mean over the batches so far
-        forward(module, place(data.batch(batch)))
-    for norm in norms:
-        norm.eval()
+    try:
+        batches = torch.arange(len(data)).tensor_split(math.ceil(len(data) / CALIBRATION_BATCH))
+        for count, batch in enumerate(batches, 1):
+            for norm in norms:
+                norm.momentum = 1 / count  # the mean over the batches so far
+            forward(module, place(data.batch(batch)))
+    finally:  # a forward pass in training may read them: the next client's must not differ for an evaluation
+        for norm, momentum in zip(norms, momenta, strict=True):
+            norm.momentum = momentum
+            norm.eval()
 
 
 def evaluate(

@@ -159,9 +159,10 @@ def _sparse(module: nn.Module, examples: Inputs, path: Path, about: dict[str, st
 
 
 def _emptied(module: nn.Module) -> nn.Module:
+    """Of the same shape, without any value that a file should bring."""
     again = copy.deepcopy(module)
-    for parameter in again.parameters():
-        parameter.data.zero_()
+    for tensor in again.state_dict().values():
+        tensor.zero_()
     return again
 
 

@@ -169,7 +169,7 @@ def model_of(
         example: One batch of inputs, for the methods that slice: the channel axes are derived from it.
         axes: A hand-written table of channel axes, where they can't be derived; else the module's ``channel_axes()``.
         units: Layer -> channels of its output that belong together, where only the model's code knows it (heads); else
-            the module's ``units()``.
+            the module's ``channel_units()``.
         device: Where clients train.
         channels_last: Compute on images laid out channels last: another order of summation, so other bits, and with
             some layers much faster (docs/performance.md).

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import importlib
 import inspect
+import os
 import sys
 import sysconfig
 import traceback
@@ -16,7 +17,10 @@ from fedfibos.validation import check_name, did_you_mean, listed
 
 T = TypeVar("T")
 
-LIBRARIES = (*(sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")), str(Path(__file__).parent))
+LIBRARIES = (
+    *(sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")),
+    f"{Path(__file__).parent}{os.sep}",
+)
 """Folders of code that is no user's."""
 
 

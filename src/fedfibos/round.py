@@ -128,10 +128,11 @@ def merge(
 
     Raises:
         NoUploadError: All clients were rejected, or weigh nothing.
+        ValueError: The outcomes are not of all participants, or in another order.
     """
     sums, next_state, rejected, losses = Sums(params.layout, params.flat.device), state, {}, []
     up = 0
-    for client, outcome in outcomes:
+    for client, outcome in _of_all(cohort, outcomes):
         reason = outcome if isinstance(outcome, str) else fault(outcome)
         if not isinstance(outcome, str):
             up += upload_bytes(outcome, params.layout)
@@ -154,6 +155,22 @@ def merge(
     return next_state, next_params, RoundReport(participants, rejected, sum(losses) / len(losses), 0, up)
 
 
+def _of_all(
+    cohort: Sequence[Client], outcomes: Iterable[tuple[Client, Upload | str]]
+) -> Iterator[tuple[Client, Upload | str]]:
+    """The outcomes, which must be one of every participant in the order of their ids: sums have a fixed order."""
+    wanted = sorted(client.id for client in cohort)
+    place = 0
+    for place, (client, outcome) in enumerate(outcomes, 1):
+        if place > len(wanted) or client.id != wanted[place - 1]:
+            raise ValueError(
+                f"outcomes must be of clients {wanted} in this order, got client {client.id} as number {place}"
+            )
+        yield client, outcome
+    if place < len(wanted):
+        raise ValueError(f"outcomes must be of clients {wanted}, got {place} of {len(wanted)}")
+
+
 def run_in_turn(
     method: Method, model: Model, params: Params, jobs: Iterable[Job]
 ) -> Iterator[tuple[Client, Upload | str]]:
@@ -173,6 +190,8 @@ def answer_to(submodel: Submodel, upload: Upload, params: Params) -> Upload:
     """
     if upload.submodel is not submodel:
         raise ValueError("a method's train must return an upload of the very submodel that it was given, got another")
+    if isinstance(submodel, Slice) and upload.statistic is not None:
+        raise ValueError("an upload's statistic must be of a mask's coordinates, got one of a slice")
     size = submodel.layout.size if isinstance(submodel, Slice) else params.layout.size
     for name, wanted, kind in (
         ("delta", size, torch.float32),

@@ -133,22 +133,23 @@ def check_capacity(capacity: float, where: str = "") -> None:
 def layer_budgets(capacity: float, layout: Layout) -> list[int]:
     """Share ⌈γd⌉ among the maskable tensors in proportion to their sizes.
 
-    Every tensor gets the floor of its share, and at least one coordinate; what is left goes to those furthest below
-    their share, ties by position. The total is exactly ⌈γd⌉ (or one per tensor if that is more).
+    Every tensor gets the floor of its share, and at least one coordinate if it has any; what is left goes to those
+    furthest below their share, ties by position. The total is exactly ⌈γd⌉ (or one per tensor if that is more).
     """
     sizes = layout.numels[: layout.num_maskable_tensors]
     total = budget(capacity, layout.num_maskable)
     shares = [total * size / layout.num_maskable for size in sizes]
-    counts = [max(1, math.floor(share)) for share in shares]
+    least = [min(1, size) for size in sizes]
+    counts = [max(one, math.floor(share)) for one, share in zip(least, shares, strict=True)]
     by_remainder = sorted(range(len(sizes)), key=lambda i: (counts[i] - shares[i], i))
     while sum(counts) < total:
         for i in by_remainder:
             if sum(counts) < total and counts[i] < sizes[i]:
                 counts[i] += 1
     by_size = sorted(range(len(sizes)), key=lambda i: (-counts[i], i))
-    while sum(counts) > max(total, len(sizes)):
+    while sum(counts) > max(total, sum(least)):
         for i in by_size:
-            if sum(counts) > max(total, len(sizes)) and counts[i] > 1:
+            if sum(counts) > max(total, sum(least)) and counts[i] > 1:
                 counts[i] -= 1
     return counts
 

@@ -10,6 +10,7 @@ from typing import Literal
 import torch
 
 from fedfibos.fields import check_fields, check_positive
+from fedfibos.validation import FieldError
 
 
 @dataclass(frozen=True)
@@ -57,7 +58,9 @@ class LocalTraining:
         if self.steps is None and self.epochs is None:
             object.__setattr__(self, "epochs", 1)
         elif self.steps is not None and self.epochs is not None:
-            raise ValueError(f"set steps or epochs, not both, got steps={self.steps} and epochs={self.epochs}")
+            raise FieldError(
+                "epochs", f"set steps or epochs, not both, got steps={self.steps} and epochs={self.epochs}"
+            )
         for name in ("steps", "epochs", "batch_size"):
             if (value := getattr(self, name)) is not None and value < 1:
                 raise ValueError(f"{name} must be at least 1, got {value}")

@@ -24,6 +24,18 @@ class ExperimentError(ValueError):
         self.key = key
 
 
+class FieldError(ValueError):
+    """What is wrong with one field of an object, where the message does not begin with its name.
+
+    Attributes:
+        field: The field.
+    """
+
+    def __init__(self, field: str, message: str) -> None:
+        super().__init__(message)
+        self.field = field
+
+
 def check_name(what: str, name: object, known: Iterable[str]) -> None:
     """Raise ValueError with the nearest valid name unless ``name`` is known."""
     known = list(known)
@@ -87,6 +99,8 @@ def _translated(error: ValidationError, path: str) -> ExperimentError:
     key = ".".join([path, *(str(piece) for piece in first["loc"])])
     if first["type"] == "value_error":
         cause = first["ctx"]["error"]
+        if isinstance(cause, FieldError):
+            return ExperimentError(f"{key}: {cause}", f"{key}.{cause.field}")
         return _named(str(cause), getattr(cause, "key", ""), key, first["input"])
     if first["type"] == "missing":
         return ExperimentError(f"{key} is missing", key)

@@ -21,7 +21,7 @@ class NamesAxes(Protocol):
 class NamesUnits(Protocol):
     """A module that knows which channels belong together: attention heads."""
 
-    def units(self) -> dict[str, int]:
+    def channel_units(self) -> dict[str, int]:
         """Layer -> channels of its output that only go together (``derive_axes``)."""
 
 
@@ -32,4 +32,4 @@ def named_axes(module: nn.Module) -> Axes | None:
 
 def named_units(module: nn.Module) -> dict[str, int]:
     """Layer -> channels that belong together, where only the model knows it."""
-    return module.units() if isinstance(module, NamesUnits) and callable(module.units) else {}
+    return module.channel_units() if isinstance(module, NamesUnits) and callable(module.channel_units) else {}

@@ -21,7 +21,11 @@ RULES: tuple[tuple[tuple[str, ...], str, tuple[str, ...]], ...] = (
     (("method.blend", "method.blend_of"), "method.sharing", ("blend",)),
     (("method.dense_every",), "method.fisher", ("held", "literal")),
     (("method.sharing",), "method.criterion", ("fisher", "ssp", "random")),
-    (("method.ema_rate", "method.prior", "method.fisher", "method.fisher_from"), "method.criterion", ("fisher", "ssp")),
+    (
+        ("method.ema_rate", "method.prior", "method.fisher", "method.fisher_from", "method.dense_every"),
+        "method.criterion",
+        ("fisher", "ssp"),
+    ),
 )
 """Keys, the key that decides whether they matter, and the values with which they do."""
 

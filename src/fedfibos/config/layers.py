@@ -69,7 +69,7 @@ def read_layers(path: Path, derived: tuple[Path, ...] = ()) -> list[Layer]:
 
 
 def as_layers(overrides: Sequence[str | Layer]) -> Iterator[Layer]:
-    """Overrides as layers; those of one command line are one, so that their order is of no account."""
+    """Overrides as layers; those of one command line are one: their order matters for steps beside epochs alone."""
     for typed, items in itertools.groupby(overrides, lambda item: isinstance(item, str)):
         if not typed:
             yield from cast(Iterator[Layer], items)

@@ -18,7 +18,6 @@ from fedfibos.methods import METHODS, PRESETS
 from fedfibos.models import check_options, options_of, parameters_of
 from fedfibos.own import find, is_own, told
 from fedfibos.scores import Bytes, Home
-from fedfibos.submodel import check_capacity
 from fedfibos.training import LocalTraining
 from fedfibos.validation import ExperimentError, check_name, checked, did_you_mean, listed
 
@@ -253,8 +252,9 @@ class Federation:
         if self.assigned is None:
             check_table(self.capacities, self.clients)
             return
-        for capacity in self.assigned:
-            check_capacity(capacity)
+        for client, capacity in enumerate(self.assigned):
+            if not 0.0 < capacity <= 1.0:
+                raise ValueError(f"assigned must be capacities in (0, 1], got {capacity:g} for client {client}")
         if len(self.assigned) != self.clients or self.assignment != "fixed":
             raise ValueError(
                 f"assigned must be {self.clients} capacities, one a client, with assignment = 'fixed', got "
@@ -281,7 +281,7 @@ class Evaluation:
     every: Positive = 10
     batch_size: Positive = 500
     submodel_clients: Positive | None = None
-    recalibration_samples: Positive = 5000
+    recalibration_samples: Annotated[int, Field(ge=2)] = 5000
     validation: Annotated[float, Field(ge=0, lt=1)] = 0.0
 
 

@@ -62,12 +62,10 @@ class Study:
     """All runs of a study: seed after seed, so that a part of them compares all cells.
 
     Attributes:
-        path: The study file.
         axes: Names of the grid's axes.
         runs: Every cell with every seed.
     """
 
-    path: Path
     axes: tuple[str, ...]
     runs: tuple[PlannedRun, ...]
 
@@ -99,7 +97,7 @@ def load_study(path: Path | str, overrides: Sequence[str] = (), only: Sequence[s
                 _check_kept(load_experiment(file.base, layers), experiment, chosen, overrides)
             runs.append(PlannedRun(cell, replace(experiment, seed=seed)))
     _check_different(runs)
-    return Study(path, tuple(grid), tuple(runs))
+    return Study(tuple(grid), tuple(runs))
 
 
 def _check_different(runs: Sequence[PlannedRun]) -> None:

@@ -93,6 +93,11 @@ class Split:
             is_out[own[: min(round(share * len(own)), len(own) - 1)]] = True
         kept = (~is_out).nonzero().squeeze(1)
         out = is_out.nonzero().squeeze(1)
+        if not len(out):
+            raise ValueError(
+                f"evaluation.validation = {share:g} of every owner's examples must be at least one of somebody's, got "
+                f"none of the {len(order)}"
+            )
         return replace(self, train=self.train.subset(kept), test=self.train.subset(out), owners=self.owners[kept])
 
 

@@ -294,7 +294,7 @@ def clients_of(task: Task, roster: Roster, ids: Sequence[int], t: int) -> list[C
     members: list[Member] = list(roster.values())
     mean_size = sum(member.examples for member in members) / len(members)
     local = task.local.at_round(t, task.federation.rounds)
-    uniform = task.federation.weighting == "uniform" or mean_size == 0
+    uniform = task.federation.weighting == "uniform"
     return [
         Client(n, roster[n].capacity, t, task.seed, local, weight=1.0 if uniform else roster[n].examples / mean_size)
         for n in ids

@@ -32,7 +32,8 @@ class FedAvg:
     Attributes:
         capacity: 1: the whole model. Below 1: the same narrow model for everyone, the first channels of every
             layer at the largest width whose share of the maskable parameters is at most ``capacity``.
-        average: Who divides; the two are equal as everyone holds the same.
+        average: Who divides. Everyone holds the same, so the two are equal but where clients count as no holders of the
+            classes that they lack (``absent_labels = "mask"``).
         server_lr: η_s, factor of the averaged update.
     """
 

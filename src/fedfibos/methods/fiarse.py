@@ -152,7 +152,8 @@ class FIARSE:
             for name, start, stop in layout.maskable():
                 prefix = max((p for p in self.groups if name.startswith(p)), key=len, default="")
                 by_prefix.setdefault(prefix, []).append((start, stop))
-            if unused := [prefix for prefix in self.groups if prefix not in by_prefix]:
+            named = [name for name, _, _ in layout.maskable()]
+            if unused := [p for p in self.groups if not any(name.startswith(p) for name in named)]:
                 raise ValueError(f"group {unused[0]!r} begins no maskable tensor of the model")
             spans = list(by_prefix.values())
         sizes = [sum(stop - start for start, stop in group) for group in spans]

@@ -107,7 +107,8 @@ def encode(name: str, data: Dataset, options: Mapping[str, Any]) -> Dataset:
     Raises:
         ValueError: A model of images on texts, or the other way round.
     """
-    own = getattr(find("model.name", name, MODELS), "encode", None)
+    builder = find("model.name", name, MODELS)
+    own = None if isinstance(builder, type) else getattr(builder, "encode", None)  # a class may have one of its own
     if own is not None:
         encoded: Dataset = called("model.name", name, own, data, **options) if is_own(name) else own(data, **options)
         return encoded

@@ -5,8 +5,8 @@ and classifier included, by the one rule of :func:`fedfibos.params.layout_of`; L
 released code leaves token-type embeddings and the classification head unmasked (``model.held`` does that here).
 
 How a slice is cut: the residual stream is one axis (embeddings, the output of every block, the pooler); each block has
-an axis of whole attention heads (query, key and value together, :meth:`TextClassifier.units`) and one of its inner
-layer. The released code of HeteroFL keeps all heads and cuts within each; whole pretrained heads stay what they
+an axis of whole attention heads (query, key and value together, :meth:`TextClassifier.channel_units`) and one of its
+inner layer. The released code of HeteroFL keeps all heads and cuts within each; whole pretrained heads stay what they
 were, and so does the scale of their dot products. LayerNorm normalises a slice over the channels that are left.
 """
 
@@ -46,7 +46,7 @@ class TextClassifier(nn.Module):
         logits: Tensor = self.network(input_ids=input_ids, attention_mask=attention_mask).logits
         return logits
 
-    def units(self) -> dict[str, int]:
+    def channel_units(self) -> dict[str, int]:
         """Query projection -> size of a head: the unit in which attention is cut (``derive_axes``)."""
         return {
             f"{name}.query": layer.attention_head_size

@@ -175,7 +175,7 @@ class CheckpointStore:
         return file, digest
 
     def _finished(self) -> list[Path]:
-        return sorted(self.folder.glob("round-*"))
+        return sorted(self.folder.glob("round-*"), key=lambda path: int(path.name.removeprefix("round-")))
 
     def _drop_old(self) -> None:
         kept = self._finished()[-KEEP:]

@@ -6,7 +6,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,7 @@ from fedfibos.round import RoundReport, federated_round, sample
 from fedfibos.runs.record import DEALT, INITIAL, RunDirectory
 from fedfibos.runs.summary import summarise
 from fedfibos.simulation.checkpoint import Checkpoint, CheckpointStore
-from fedfibos.simulation.dropout import NO_ANSWER, leaving_out, silent
+from fedfibos.simulation.dropout import leaving_out, silent
 from fedfibos.simulation.population import Population, populate, some
 from fedfibos.simulation.setting import Setting
 from fedfibos.simulation.workers import Executor, executor
@@ -231,14 +231,16 @@ class _Run:
                     state, params, report = federated_round(
                         world.method, world.model, now.state, now.params, cohort, run
                     )
+                    then = Checkpoint(now.round + 1, params, state)
+                    record = self._record(then, report, absent, engine, started)
+                    self.directory.append_round(record)
                 except BaseException:
                     if written < now.round:
-                        self.store.save(now)
+                        with suppress(OSError):  # a full disk: what went wrong first is what is told
+                            self.store.save(now)
                     raise
-                now = Checkpoint(now.round + 1, params, state)
-                self.store.drop_superseded(state)
-                record = self._record(now, report, engine, started)
-                self.directory.append_round(record)
+                now = then
+                self.store.drop_superseded(now.state)
                 try:
                     self.on_round(record)
                 except (OSError, SystemExit):  # who looks on is gone: a closed pipe, a full disk
@@ -252,9 +254,11 @@ class _Run:
                     raise Interrupted(now.round)
         return now
 
-    def _record(self, now: Checkpoint, report: RoundReport, engine: Executor, started: float) -> dict[str, Any]:
+    def _record(
+        self, now: Checkpoint, report: RoundReport, absent: frozenset[int], engine: Executor, started: float
+    ) -> dict[str, Any]:
         """The round's line of ``rounds.jsonl``, with an evaluation where one is due."""
-        rejected = {client: reason for client, reason in report.rejected.items() if reason != NO_ANSWER}
+        rejected = {client: reason for client, reason in report.rejected.items() if client not in absent}
         for client, reason in rejected.items():
             self.on_warning(f"round {now.round}: client {client} was rejected: {reason}")
         record: dict[str, Any] = {
@@ -265,7 +269,7 @@ class _Run:
             "bytes": {"down": report.bytes_down, "up": report.bytes_up},
         }
         if self.experiment.federation.dropout:
-            record["silent"] = [client for client in report.rejected if client not in rejected]
+            record["silent"] = sorted(absent)
         if now.round % self.experiment.evaluation.every == 0 or now.round == self.experiment.federation.rounds:
             population = self.world.population
             record["evaluation"] = evaluate(
