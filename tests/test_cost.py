@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 from torch import nn
@@ -11,6 +13,7 @@ from fedfibos.cost import cost, forward_macs
 from fedfibos.data.images import TensorData
 from fedfibos.memory import peak_memory
 from fedfibos.methods import METHODS
+from fedfibos.methods.fiarse import FIARSE
 from fedfibos.model import model_of
 from fedfibos.models import build
 from fedfibos.training import LocalTraining
@@ -149,3 +152,14 @@ def test_masks_save_bytes_and_slices_save_everything():
     assert slice_.macs < 0.4 * whole.macs
     assert slice_.memory < 0.7 * whole.memory
     assert slice_.share <= 0.25
+
+
+def test_bits_of_what_a_client_counts_are_sent():
+    """FIARSE whose holders are those that moved, and one that says nothing: a bit for each held parameter more."""
+    model = model_of(nn.Sequential(nn.Flatten(), nn.Linear(768, 10)), example=torch.zeros(2, *SHAPE))
+    costs = [
+        cost(FIARSE(holders=holders), model, 0.25, images(), LocalTraining(steps=1, batch_size=4))
+        for holders in ("mask", "moved")
+    ]
+    held = costs[0].parameters
+    assert costs[1].bytes_up - costs[0].bytes_up == math.ceil(held / 8)

@@ -342,3 +342,30 @@ def test_a_file_may_begin_with_a_byte_order_mark(tmp_path):
 def test_a_seed_beyond_64_bits_is_one_line(tmp_path):
     with pytest.raises(ExperimentError, match="seed must be below 9223372036854775808"):
         load_experiment(DIGITS, [f"seed={10**23}"])
+
+
+@pytest.mark.parametrize(
+    ("written", "override", "said"),
+    [
+        (
+            "federation={clients=10,cohort=2,rounds=3,capacities={1.0=0.25,0.5=0.25}}",
+            "federation.rounds=4",
+            "the shares of the capacities must sum to 1, got 0.5",
+        ),
+        ("local={steps=2,epochs=1}", "local.lr=0.1", "set steps or epochs, not both"),
+        (
+            "federation={clients=2,cohort=2,rounds=3,assigned=[1.0,1.5]}",
+            "federation.rounds=4",
+            "federation.assigned must be capacities in (0, 1], got 1.5 for client 1",
+        ),
+    ],
+)
+def test_a_fault_of_the_file_is_not_the_command_lines(tmp_path, written, override, said):
+    text = 'data.name="digits"\nmodel.name="mlp"\nmethod.name="fedfibos"\n'
+    if not written.startswith("federation"):
+        text += "federation={clients=10,cohort=2,rounds=3}\n"
+    (tmp_path / "bad.toml").write_text(text + written)
+    with pytest.raises(ExperimentError) as error:
+        load_experiment(tmp_path / "bad.toml", [override])
+    assert str(error.value).startswith(f"{tmp_path / 'bad.toml'}: ")
+    assert said in str(error.value)

@@ -10,7 +10,7 @@ import onnxruntime
 import pytest
 import torch
 from safetensors import safe_open
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 from torch import nn
 
 import fedfibos.export
@@ -293,3 +293,20 @@ def test_wrong_capacities_are_one_line(runs, tmp_path, arguments, reason, capsys
     assert code == 1
     assert err.count("\n") == 1
     assert reason is None or reason in err
+
+
+@pytest.mark.parametrize("ending", [".safetensors", ".sparse.safetensors"])
+def test_a_file_without_the_statistics_is_refused(tmp_path, monkeypatch, ending):
+    """What is read back begins with nothing, buffers included: those of the module written would hide the loss."""
+    made = model(norm="batch")
+    module = submodel_module(
+        made, made.initial_params(), full(made.layout), TensorData(X + 5, torch.zeros(len(X)).long())
+    )
+    kept = {name: tensor for name, tensor in module.state_dict().items() if "running" not in name}
+    monkeypatch.setattr(type(module), "state_dict", lambda self: kept)
+    monkeypatch.setattr(fedfibos.export, "save_model", lambda module, path, about: save_file(kept, path, about))
+    monkeypatch.setattr(
+        fedfibos.export, "load_model", lambda again, path: again.load_state_dict(load_file(path), False)
+    )
+    with pytest.raises(ExportError, match="outputs differ by"):
+        export_submodel(module, full(made.layout), X, tmp_path / f"a{ending}")

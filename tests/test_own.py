@@ -503,3 +503,38 @@ def test_an_error_is_placed_in_the_users_file_and_not_in_the_library_that_it_cal
     sys.modules.pop("mine_of_the_test")
     assert main(["run", "mine.toml", "model.name=mine_of_the_test:wrong", "--out", "run"]) != 0
     assert f"(mine_of_the_test.py, line {lines + 4})" in capsys.readouterr().err
+
+
+AUTOENCODER = """
+from dataclasses import dataclass
+from torch import nn
+from fedfibos.methods.fiarse import FIARSE
+class Net(nn.Module):
+    def __init__(self, num_classes, input_shape):
+        super().__init__()
+        self.first, self.last = nn.Linear(4, 5), nn.Linear(5, num_classes)
+    def encode(self, x):
+        return self.first(x).relu()
+    def units(self):
+        return ["metres"]
+    def forward(self, x):
+        return self.last(self.encode(x))
+@dataclass(frozen=True)
+class Scored(FIARSE):
+    importance: float = 0.5
+"""
+
+
+def test_a_models_own_methods_are_its_own(mine):
+    """An encoder has a method of that name, which is none that encodes data sets."""
+    (mine / "encoder_of_the_test.py").write_text(AUTOENCODER)
+    run = ["run", "mine.toml", "model={name='encoder_of_the_test:Net'}", "--workers", "1"]
+    assert main([*run, "method.name=heterofl", "--out", "run"]) == 0
+    assert main(["export", "run", "--capacity", "0.5", "--out", "half.safetensors"]) == 0
+
+
+def test_a_setting_may_not_be_named_as_a_verb(mine, capsys):
+    (mine / "encoder_of_the_test.py").write_text(AUTOENCODER)
+    assert main(["run", "mine.toml", "method.name=encoder_of_the_test:Scored", "--out", "run"]) == 2
+    said = capsys.readouterr().err
+    assert "encoder_of_the_test:Scored has a setting 'importance', which methods are asked for as a verb" in said

@@ -558,3 +558,15 @@ def test_methods_of_one_s_own_are_told_apart_in_figures(tmp_path):
     write_run(tmp_path / "run", EXPERIMENT)
     looks = figures._looks([group("fiarse"), group("mine:A"), group("mine:B"), group("mine:C")])
     assert len(set(looks)) == 4
+
+
+def test_a_ceiling_stands_beside_a_fleet_that_is_assigned(tmp_path):
+    assigned = [1.0] * 50 + [0.5] * 50
+    fleet = Federation(clients=100, cohort=10, rounds=4, assigned=assigned)
+    write_run(tmp_path / "fedfibos", replace(EXPERIMENT, federation=fleet))
+    ceiling = replace(
+        EXPERIMENT, method=MethodChoice("fedavg"), federation=replace(EXPERIMENT.federation, capacities={1.0: 1.0})
+    )
+    write_run(tmp_path / "ceiling", ceiling)
+    (problem,) = content(tmp_path).problems
+    assert [group.label for group in problem.references] == ["FedAvg, all clients at 1"]

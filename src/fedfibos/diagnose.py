@@ -21,11 +21,10 @@ from torch import Tensor
 
 from fedfibos.fisher import PerExampleError
 from fedfibos.local import cross_entropy_loss
-from fedfibos.method import Method
+from fedfibos.method import Method, Scored
 from fedfibos.model import Model, has_batch_norm
 from fedfibos.params import Params
 from fedfibos.select import top_k
-from fedfibos.selections import Scored
 from fedfibos.submodel import Mask, Submodel, budget
 from fedfibos.theory import (
     Loss,

@@ -55,6 +55,14 @@ class Cautious(Protocol):
 
 
 @runtime_checkable
+class Scored(Protocol):
+    """A method that maintains an importance of every maskable coordinate."""
+
+    def importance(self, state: State, params: Params, client: Client) -> Tensor | None:
+        """The maintained score f̄ as it stands for a client, shape ``(d,)``; None before any evidence."""
+
+
+@runtime_checkable
 class ClientScored(Protocol):
     """A method whose clients can keep their scores themselves, so that the server never sees them."""
 
@@ -70,3 +78,7 @@ class ClientScored(Protocol):
 
     def with_shared_score(self, state: State, score: Tensor) -> State:
         """A state that has it, as a client knows it."""
+
+
+OPTIONAL = tuple(name for protocol in (Cautious, Scored, ClientScored) for name in vars(protocol) if name[0] != "_")
+"""What only some methods are asked for, and only by having it: no setting may have such a name."""

@@ -2,25 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 from torch import Tensor
 
-from fedfibos.method import Method
+from fedfibos.method import Method, Scored
 from fedfibos.params import Layout, Params
 from fedfibos.select import top_k
 from fedfibos.spread import mean
 from fedfibos.submodel import Submodel, held_maskable, kept_shares
 from fedfibos.theory import coefficient_of_variation, jaccard
 from fedfibos.types import Client, State
-
-
-@runtime_checkable
-class Scored(Protocol):
-    """A method that maintains an importance of every maskable coordinate."""
-
-    def importance(self, state: State, params: Params, client: Client) -> Tensor | None:
-        """The maintained score f̄ as it stands for a client, shape ``(d,)``; None before any evidence."""
 
 
 class Diagnostics:

@@ -19,7 +19,7 @@ from fedfibos.methods import METHODS, FedBRB
 from fedfibos.model import Model, model_of
 from fedfibos.models import build
 from fedfibos.params import Params, maskable_names
-from fedfibos.round import NoUploadError, fault, federated_round, sample
+from fedfibos.round import NoUploadError, fault, federated_round, run_in_turn, sample
 from fedfibos.simulation.setting import Setting
 from fedfibos.submodel import Mask, budget
 from fedfibos.training import LocalTraining
@@ -435,3 +435,43 @@ def test_a_learning_rate_is_scheduled_once():
     assert made.in_round(15, 30).local.lr == pytest.approx(0.05)
     with pytest.raises(ValueError, match="as it was made, in round 0, got client 0 in round 15"):
         made.in_round(15, 30).in_round(16, 30)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda outcomes: outcomes[:-1], r"outcomes must be of clients \[0, 1, 2\], got 2 of 3"),
+        (lambda outcomes: outcomes[::-1], r"in this order, got client 2 as number 1"),
+        (lambda outcomes: [*outcomes, outcomes[-1]], "got client 2 as number 4"),
+    ],
+)
+def test_outcomes_are_of_all_in_order(change, said, model):
+    """Another order of summation is other bytes, and one that is missing would count as having taken part."""
+    method, params, clients = METHODS["fedfibos"](), model.initial_params(), cohort()
+    clients = [client for client in clients if client.id < 3]
+    state = method.init(params)
+
+    def run(params, jobs):
+        return iter(change(list(run_in_turn(method, model, params, jobs))))
+
+    with pytest.raises(ValueError, match=said):
+        federated_round(method, model, state, params, clients, run)
+
+
+def test_a_slice_has_no_statistic(model):
+    params = model.initial_params()
+    method = ScoredSlices()
+    with pytest.raises(ValueError, match="statistic must be of a mask's coordinates, got one of a slice"):
+        federated_round(method, model, State(), params, [client for client in cohort() if client.capacity < 1])
+
+
+@dataclass(frozen=True)
+class ScoredSlices:
+    """HeteroFL, whose clients send a statistic too."""
+
+    def __getattr__(self, name):
+        return getattr(METHODS["heterofl"](), name)
+
+    def train(self, model, params, submodel, client):
+        upload = METHODS["heterofl"]().train(model, params, submodel, client)
+        return replace(upload, statistic=torch.zeros(model.layout.num_maskable))

@@ -158,6 +158,7 @@ def test_capacity_one_is_fedavg():
         ({"scope": "layer"}, [1, 1, 0, 0, 1, 0]),
         ({"groups": ("0",)}, [1, 1, 0, 0, 1, 1]),
         ({"groups": ("0", "1")}, [1, 1, 0, 0, 1, 1]),
+        ({"groups": ("0", "0.", "1")}, [1, 1, 0, 0, 1, 1]),  # a group of none, as longer ones have all of it
         ({"scope": "layer", "rounding": "floor"}, [1, 0, 0, 0, 1, 0]),
         ({"rounding": "floor"}, [1, 1, 0, 0, 0, 0]),
     ],
@@ -176,6 +177,8 @@ def test_scopes_and_rounding(settings, expected):
 
 
 def test_errors_name_what_is_wrong():
+    with pytest.raises(ValueError, match=r"groups must be prefixes, \('a',\) for one, got 'a'"):
+        FIARSE(groups="a")
     with pytest.raises(ValueError, match="groups need scope = 'global', got scope = 'layer'"):
         FIARSE(scope="layer", groups=("a",))
     with pytest.raises(ValueError, match="group 'nowhere' begins no maskable tensor"):

@@ -169,3 +169,11 @@ def test_a_row_read_back_keeps_its_digest(tmp_path):
     )
     row = "../rows/000000-000001.safetensors"
     assert one[row] == two[row]
+
+
+def test_rounds_are_in_order_beyond_six_digits(tmp_path):
+    store = CheckpointStore(tmp_path)
+    for t in (999_998, 999_999, 1_000_000, 1_000_001):
+        store.save(at(t))
+    assert store.load_latest(LAYOUT, fail).round == 1_000_001
+    assert sorted(path.name for path in (tmp_path / "checkpoint").glob("round-*")) == ["round-1000000", "round-1000001"]

@@ -8,6 +8,8 @@ from dataclasses import replace
 import pytest
 
 from fedfibos.config.experiment import load_experiment
+from fedfibos.local import LocalTrainingError, local_training
+from fedfibos.methods.fedfibos import FedFIbOS
 from fedfibos.simulation import simulate
 from fedfibos.simulation.dropout import NO_ANSWER, leaving_out, silent
 from fedfibos.training import LocalTraining
@@ -49,7 +51,7 @@ def test_outcomes_come_in_the_order_of_the_clients(ahead):
     clients = [Client(n, 1.0, 0, 0, LocalTraining()) for n in range(8)]
     absent = frozenset({0, 3, 4, 7})
 
-    def run(method, model, params, jobs):
+    def run(params, jobs):
         queue, waiting = iter(jobs), []
         for client, _ in queue:
             waiting.append(client)
@@ -57,7 +59,7 @@ def test_outcomes_come_in_the_order_of_the_clients(ahead):
                 yield waiting.pop(0), "trained"
         yield from ((client, "trained") for client in waiting)
 
-    found = list(leaving_out(run, absent)(None, None, None, [(client, None) for client in clients]))
+    found = list(leaving_out(run, absent)(None, [(client, None) for client in clients]))
     assert [client.id for client, _ in found] == list(range(8))
     assert {client.id for client, outcome in found if outcome == NO_ANSWER} == absent
 
@@ -110,3 +112,19 @@ def test_impossible_rates_are_one_line(experiment, rate):
     with pytest.raises(ExperimentError, match=r"federation\.dropout") as error:
         experiment(f"federation.dropout={rate}")
     assert "\n" not in str(error.value)
+
+
+def test_who_fails_in_training_is_not_silent(experiment, tmp_path, monkeypatch):
+    """Told apart by who they are: a client may fail with the very words of one that does not answer."""
+
+    def failing(self, model, params, submodel, client):
+        if client.id in (3, 7):
+            raise LocalTrainingError(NO_ANSWER)
+        return local_training(model, params, submodel, client)
+
+    monkeypatch.setattr(FedFIbOS, "train", failing)
+    simulate(experiment("federation.dropout=0.3"), tmp_path, workers=1)
+    for line in lines(tmp_path):
+        failed = {3, 7} & set(line["participants"])
+        assert set(map(int, line["rejected"])) == failed - set(line["silent"])
+    assert any(line["rejected"] for line in lines(tmp_path))

@@ -16,6 +16,7 @@ import torch
 
 from fedfibos.config.experiment import load_experiment
 from fedfibos.data import load
+from fedfibos.models import MODELS
 from fedfibos.round import NoUploadError
 from fedfibos.simulation import CheckpointStore, Interrupted, simulate
 from fedfibos.simulation import engine as engine_module
@@ -309,3 +310,48 @@ def test_the_environment_says_who_had_which_examples(toml, tmp_path):
     assert dealt("seed", "seed=4") != first
     assert dealt("alpha", "data.partition.alpha=0.4") != first
     assert [digest == initial[0] for digest in initial] == [True, True, False, True]
+
+
+class ReadsStatistics(torch.nn.Module):
+    """Training that depends on the running statistics, and so on the momentum that they are kept with."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.norm, self.last = torch.nn.Linear(64, 8), torch.nn.BatchNorm1d(8), torch.nn.Linear(8, 10)
+
+    def forward(self, x):
+        return self.last(self.norm(self.first(x.flatten(1))) + self.norm.running_mean)
+
+
+def test_an_evaluation_leaves_no_trace_in_training(toml, tmp_path, monkeypatch):
+    def reads(
+        num_classes: int, input_shape: tuple[int, ...], norm: str = "batch", hidden: tuple[int, ...] = ()
+    ) -> torch.nn.Module:
+        return ReadsStatistics()
+
+    monkeypatch.setitem(MODELS, "mlp", reads)
+    ends = {run(toml, tmp_path / str(every), f"evaluation.every={every}")["params_sha256"] for every in (1, 5, 12)}
+    assert len(ends) == 1
+
+    def stop(record):
+        if record["round"] == 8:
+            raise SystemExit
+
+    with pytest.raises(SystemExit):
+        run(toml, tmp_path / "stopped", "evaluation.every=1", on_round=stop)
+    assert run(toml, tmp_path / "stopped", "evaluation.every=1", resume=True)["params_sha256"] in ends
+
+
+def test_a_failing_evaluation_costs_one_round(toml, tmp_path, monkeypatch):
+    def failing(*args, **kwargs):
+        raise RuntimeError("the disk of the test set is gone")
+
+    whole = run(toml, tmp_path / "whole", "evaluation.every=5", "run.checkpoint_every=12")
+    monkeypatch.setattr(engine_module, "evaluate", failing)
+    with pytest.raises(RuntimeError, match="test set is gone"):
+        run(toml, tmp_path / "failed", "evaluation.every=5", "run.checkpoint_every=12")
+    assert CheckpointStore(tmp_path / "failed").load_latest(_layout(toml), print).round == 4
+    monkeypatch.undo()
+    resumed = run(toml, tmp_path / "failed", "evaluation.every=5", "run.checkpoint_every=12", resume=True)
+    assert resumed["params_sha256"] == whole["params_sha256"]
+    assert without_times(records(tmp_path / "failed")) == without_times(records(tmp_path / "whole"))

@@ -13,7 +13,7 @@ from pydantic.dataclasses import dataclass
 from fedfibos.capacities import TABLES, check_table
 from fedfibos.data import DATA_SETS
 from fedfibos.data.partition import Partition
-from fedfibos.method import Method
+from fedfibos.method import OPTIONAL, Method
 from fedfibos.methods import METHODS, PRESETS
 from fedfibos.models import check_options, options_of, parameters_of
 from fedfibos.own import find, is_own, told
@@ -161,6 +161,11 @@ class MethodChoice:
         if not isinstance(cls, type) or not dataclasses.is_dataclass(cls) or lacks:
             lack = f"it lacks {', '.join(lacks)}" if lacks else "it is none"
             raise ExperimentError(f"{self.name} must be a dataclass with the verbs of a method, {lack}", "method.name")
+        if asked := [key for key in field_names(cls) if key in OPTIONAL]:
+            raise ExperimentError(
+                f"{self.name} has a setting {asked[0]!r}, which methods are asked for as a verb: give it another name",
+                f"method.{asked[0]}",
+            )
         for key in self.settings:
             check_name(f"a setting of {self.name}", key, field_names(cls))
         try:

@@ -80,6 +80,8 @@ class FIARSE:
     def __post_init__(self) -> None:
         check_fields(self)
         check_positive(self, "server_lr")
+        if isinstance(self.groups, str):
+            raise ValueError(f"groups must be prefixes, ({self.groups!r},) for one, got {self.groups!r}")
         if self.groups and self.scope == "layer":
             raise ValueError(f"groups need scope = 'global', got scope = 'layer' and groups {self.groups}")
 
