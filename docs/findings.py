@@ -12,6 +12,7 @@ from pathlib import Path
 from findings_page import cifar10, elsewhere
 from findings_page.records import load_ag_news, load_cifar10, load_cifar100, load_normalised
 from findings_page.short import in_short
+from findings_page.the_data import the_data
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "findings.md"
@@ -27,6 +28,7 @@ def page(results: Path) -> str:
         "at the last evaluation, in %, mean ± sample standard deviation over seeds; one seed has no spread and proves "
         "nothing.",
         in_short(images, norm, hundred, text),
+        *the_data(results / "data.json"),
         *cifar10.section(images),
         *elsewhere.normalised(norm, images),
         *elsewhere.cifar100(hundred),

@@ -14,7 +14,7 @@ from pyarrow import parquet
 from fedfibos.channels.declared import named_units
 from fedfibos.channels.slices import prefix
 from fedfibos.config.experiment import load_experiment
-from fedfibos.data import TextData, TokenData, ag_news, load
+from fedfibos.data import TextData, TokenData, ag_news, incomplete, load
 from fedfibos.methods import METHODS
 from fedfibos.model import model_of
 from fedfibos.models import build, encode
@@ -326,3 +326,14 @@ def test_a_pretrained_encoder_learns_the_real_news():
     with torch.no_grad():
         hits = trained(**unseen.batch(torch.arange(200))).argmax(1) == unseen.labels
     assert hits.float().mean() > 0.7
+
+
+def test_a_part_of_a_data_set_is_said_to_be_one(tmp_path, monkeypatch):
+    monkeypatch.setattr(ag_news, "NUM_TEST", 8)
+    write_csv(tmp_path / "ag_news", news(12), news(8))
+    train, test = incomplete(load("ag_news", tmp_path))
+    assert train == (
+        "data set 'ag_news' has 12 training examples here, 120,000 were published (0.0 %): say so with every number"
+    )
+    assert "8 test examples here, 7,600 were published" in test
+    assert incomplete(load("digits")) == []

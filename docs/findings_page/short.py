@@ -75,7 +75,7 @@ def on_text(study: Study) -> str:
     }
     return claim(
         best != "fiarse" and plain.clear(1) and ahead.clear(1) and again.clear(1),
-        "- Text (AG News): without magnitudes in its beginning it has "
+        "- Text (62.8 % of the training set of AG News): without magnitudes in its beginning it has "
         f"{percent(study.spread(uniform, 'fedfibos-none', *SUBMODELS))} over the submodels: {verdict(plain)} of "
         "FIARSE over all parameters, whose small submodels lose the head at the study's learning rate, "
         f"{verdict(ahead)} of its best variant ({TITLES[best]}; {ahead.n} seeds, two of them added after three had "

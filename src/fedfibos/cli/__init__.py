@@ -7,6 +7,7 @@ it, so ``--help`` answers at once.
 
 from __future__ import annotations
 
+import json
 import os
 import shlex
 import sys
@@ -340,11 +341,19 @@ def settings(
 
 
 @app.command()
-def data(data_dir: DataDir = None) -> None:
+def data(
+    data_dir: DataDir = None,
+    count: Annotated[
+        bool, typer.Option("--count", help="Read them, and write as JSON how many examples they have and should have.")
+    ] = False,
+) -> None:
     """List the data sets: where each was found, or which file to put where."""
-    from fedfibos.cli.datasets import show_data
+    from fedfibos.cli.datasets import counted, show_data
 
-    show_data(data_dir, console_here())
+    if count:
+        print(json.dumps(counted(data_dir), indent=2))
+    else:
+        show_data(data_dir, console_here())
 
 
 @app.command()

@@ -7,7 +7,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from fedfibos.data import catalogue
+from fedfibos.data import DATA_SETS, Found, catalogue, load
 
 
 def show_data(data_dir: Path | None, console: Console) -> None:
@@ -18,3 +18,16 @@ def show_data(data_dir: Path | None, console: Console) -> None:
     for line in catalogue(data_dir):
         table.add_row(line.name, "no" if line.where is None else "yes", line.missing or str(line.where))
     console.print(table)
+
+
+def counted(data_dir: Path | None) -> dict[str, dict[str, dict[str, int]]]:
+    """Examples of every data set that was found, beside those that were published: name -> split -> counts."""
+    return {line.name: _counts(line, data_dir) for line in catalogue(data_dir) if line.where is not None}
+
+
+def _counts(line: Found, data_dir: Path | None) -> dict[str, dict[str, int]]:
+    split, official = load(line.name, data_dir), DATA_SETS[line.name].official
+    return {
+        name: {"examples": len(data), "published": published}
+        for (name, data), published in zip((("train", split.train), ("test", split.test)), official, strict=True)
+    }

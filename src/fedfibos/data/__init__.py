@@ -24,6 +24,7 @@ __all__ = [
     "TextData",
     "TokenData",
     "catalogue",
+    "incomplete",
     "load",
 ]
 
@@ -36,19 +37,23 @@ class Source:
         find: The file or folder to read, given the data folder (or None); None where there is none.
         read: The split in that file or folder.
         wanted: Which file to put where; one line.
+        official: Training and test examples that the data set has, as it was published.
     """
 
     find: Callable[[Path | None], Path | None]
     read: Callable[[Path], Split]
     wanted: str
+    official: tuple[int, int]
 
 
 DATA_SETS = {
-    "digits": Source(digits.find, digits.read, "install scikit-learn, which brings them"),
-    "fashion_mnist": Source(fashion_mnist.find, fashion_mnist.read, fashion_mnist.WANTED),
-    "cifar10": Source(CIFAR10.find, CIFAR10.read, CIFAR10.wanted),
-    "cifar100": Source(CIFAR100.find, CIFAR100.read, CIFAR100.wanted),
-    "ag_news": Source(ag_news.find, ag_news.read, ag_news.WANTED),
+    "digits": Source(
+        digits.find, digits.read, "install scikit-learn, which brings them", (digits.NUM_TRAIN, digits.NUM_TEST)
+    ),
+    "fashion_mnist": Source(fashion_mnist.find, fashion_mnist.read, fashion_mnist.WANTED, (60_000, 10_000)),
+    "cifar10": Source(CIFAR10.find, CIFAR10.read, CIFAR10.wanted, CIFAR10.rows),
+    "cifar100": Source(CIFAR100.find, CIFAR100.read, CIFAR100.wanted, CIFAR100.rows),
+    "ag_news": Source(ag_news.find, ag_news.read, ag_news.WANTED, (120_000, 7_600)),
 }
 """Every known data set. To add one: a module with ``find`` and ``read``, and a line here."""
 
@@ -93,6 +98,19 @@ def load(name: str, data_dir: Path | None = None) -> Split:
     if where is None:
         raise FileNotFoundError(f"data set {name!r} was not found: {source.wanted}; {_told(folder)}")
     return source.read(where)
+
+
+def incomplete(split: Split) -> list[str]:
+    """A line for each part of a known data set that has other examples than were published: say so with any number."""
+    if split.name not in DATA_SETS:
+        return []
+    parts = (("training", split.train), ("test", split.test))
+    return [
+        f"data set {split.name!r} has {len(data):,} {what} examples here, {official:,} were published "
+        f"({100 * len(data) / official:.1f} %): say so with every number"
+        for (what, data), official in zip(parts, DATA_SETS[split.name].official, strict=True)
+        if len(data) != official
+    ]
 
 
 def catalogue(data_dir: Path | None = None) -> list[Found]:

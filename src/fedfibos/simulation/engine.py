@@ -16,7 +16,7 @@ import torch
 from fedfibos.cautions import cautions
 from fedfibos.config.experiment import Experiment
 from fedfibos.config.idle import idle
-from fedfibos.data import Split, load
+from fedfibos.data import Split, incomplete, load
 from fedfibos.environment import usable_cores
 from fedfibos.evaluate import evaluate
 from fedfibos.method import Method
@@ -67,6 +67,8 @@ def build_world(
     for line in idle(experiment):
         warn(line)
     split = load(experiment.data.name, data_dir)
+    for line in incomplete(split):
+        warn(line)
     if experiment.evaluation.validation:
         split = split.validation(experiment.evaluation.validation, stream(experiment.seed, "validation"))
     choice = experiment.model
