@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from fedfibos.spread import Spread, spread
 from findings_page.paper import paper_says
@@ -158,8 +158,18 @@ def tuned_on_text(study: Study, rate: float) -> list[str]:
             f"FIARSE over all parameters gains most from a higher rate: {100 * best['fiarse']:.1f} here, where at "
             f"the study's it has {percent(study.spread(('dirichlet', 'uniform'), 'fiarse', *SUBMODELS))} on the test "
             "set.",
-        ),
+        )
+        + at_the_edge(found["fiarse"]),
     ]
+
+
+def at_the_edge(by_rate: Mapping[float, float | None]) -> str:
+    """A reservation where the highest accuracy is that of the largest rate."""
+    tried = {rate: value for rate, value in by_rate.items() if value is not None}
+    best = max(tried, key=lambda rate: tried[rate])
+    if best < max(by_rate):
+        return ""
+    return f" {best:g} is the largest rate tried: a still larger one may give it more."
 
 
 def fisher_on_text(study: Study, cell: Cell) -> list[str]:

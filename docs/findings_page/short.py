@@ -80,9 +80,9 @@ def on_text(study: Study) -> str:
         "FIARSE over all parameters, whose small submodels lose the head at the study's learning rate, "
         f"{verdict(ahead)} of its best variant ({TITLES[best]}; {ahead.n} seeds, two of them added after three had "
         f"not told the two apart), and in the other capacity mix {verdict(again)} ({again.n} seeds). At the best "
-        f"learning rate of each, on validation texts and one seed: {100 * tuned['fedfibos-none']:.1f} against "
-        f"{100 * tuned[best]:.1f} (by layer) and {100 * tuned['fiarse']:.1f} (over all parameters): the rate makes "
-        "most of the larger number. In the full model no difference is shown.",
+        f"learning rate tried of each, on validation texts and one seed: {100 * tuned['fedfibos-none']:.1f} against "
+        f"{100 * tuned[best]:.1f} (by layer) and {100 * tuned['fiarse']:.1f} (over all parameters, at the largest "
+        "rate tried): the rate makes most of the larger number. In the full model no difference is shown.",
     )
 
 
