@@ -9,8 +9,15 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from findings_page import cifar10, elsewhere
-from findings_page.records import load_ag_news, load_cifar10, load_cifar100, load_normalised
+from findings_page import again, cifar10, elsewhere
+from findings_page.records import (
+    load_ag_news,
+    load_ag_news_tuned,
+    load_cifar10,
+    load_cifar100,
+    load_dense,
+    load_normalised,
+)
 from findings_page.short import in_short
 from findings_page.the_data import the_data
 
@@ -30,9 +37,11 @@ def page(results: Path) -> str:
         in_short(images, norm, hundred, text),
         *the_data(results / "data.json"),
         *cifar10.section(images),
+        *again.dense(load_dense(small)),
         *elsewhere.normalised(norm, images),
         *elsewhere.cifar100(hundred),
         *elsewhere.ag_news(text),
+        *again.text_at_one_rate(load_ag_news_tuned(small)),
         AGAIN,
     ]
     return "\n\n".join(parts) + "\n"
@@ -47,8 +56,8 @@ AGAIN = """## Again
     fedfibos diagnose RUN                                                   # of a run with its checkpoint
     python docs/findings.py
 
-STUDY: cifar10-tuning, cifar10, cifar10-ceiling, cifar10-prior, cifar10-readings, cifar10-precision,
-cifar10-norm-tuning, cifar10-norm, ag_news-tuning, ag_news-readings; `--only` as above where fewer
+STUDY: cifar10-tuning, cifar10, cifar10-ceiling, cifar10-prior, cifar10-readings, cifar10-precision, cifar10-dense,
+cifar10-norm-tuning, cifar10-norm, ag_news-tuning, ag_news-readings, ag_news-tuned; `--only` as above where fewer
 cells were run than planned."""
 
 

@@ -97,6 +97,17 @@ def load_cifar10(small: Path) -> Study:
     return Study("CIFAR-10", splits, cells, ceilings, _tuning(small / "cifar10-tuning"), diagnoses, precisions)
 
 
+def load_dense(small: Path) -> Study:
+    """The confirmation of estimates on all parameters; its names of methods are those of the other studies."""
+    splits = {"high": "two classes a client", "dirichlet": "Dirichlet 0.3"}
+    names = {"fedfibos": "fedfibos-none", "fedfibos-dense": "fedfibos-none-dense"}
+    cells = {
+        cell: {names.get(method, method): records for method, records in methods.items()}
+        for cell, methods in _cells(small, "cifar10-dense").items()
+    }
+    return Study("CIFAR-10", splits, cells)
+
+
 def load_normalised(small: Path) -> Study:
     """The same with GroupNorm."""
     splits = {"high": "two classes a client", "dirichlet": "Dirichlet 0.3"}
@@ -113,6 +124,11 @@ def load_ag_news(small: Path) -> Study:
     """AG News."""
     cells = _cells(small, "ag_news", "ag_news-readings")
     return Study("AG News", {"dirichlet": "Dirichlet 1.0"}, cells, tuning=_tuning(small / "ag_news-tuning"))
+
+
+def load_ag_news_tuned(small: Path) -> Study:
+    """AG News at the rate that is best for FIARSE and for the default."""
+    return Study("AG News", {"dirichlet": "Dirichlet 1.0"}, _cells(small, "ag_news-tuned"))
 
 
 def _cells(small: Path, *studies: str) -> dict[Cell, dict[str, list[Record]]]:

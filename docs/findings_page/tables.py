@@ -29,6 +29,7 @@ TITLES = {
     "random": "random masks, redrawn each round",
     "fedfibos-025": "FedFIbOS (magnitude prior) at lr .025",
     "fedfibos-dense": "FedFIbOS (magnitude prior), dense estimates",
+    "fedfibos-none-dense": "FedFIbOS (default), dense estimates",
     "algorithm1-holders": "`algorithm1`, average over holders",
     "fedfibos-layer": "FedFIbOS, budget per layer",
     "fedfibos-participants": "FedFIbOS, average over participants (1/A)",

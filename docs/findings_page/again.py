@@ -1,0 +1,54 @@
+"""What a second study says of what the first one left open: on new seeds, and at another learning rate."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from findings_page.records import FULL, LOCAL, SMALLEST, SUBMODELS, Study
+from findings_page.tables import TITLES, accuracies
+from findings_page.words import verdict
+
+PLACES: Mapping[str, Sequence[str]] = {
+    "in the full model": FULL,
+    "over the submodels": SUBMODELS,
+    "with the smallest": SMALLEST,
+    "in local accuracy": LOCAL,
+}
+
+
+def dense(study: Study) -> list[str]:
+    """The default with estimates on all parameters, on seeds that suggested nothing."""
+    parts = []
+    for cell in study.in_order():
+        parts += [
+            f"## On new seeds: estimates on all parameters, {study.where(cell)} capacities",
+            "With seeds 0 to 2 the shared score had the higher mean in everything where every client estimates it on "
+            "all parameters, and was told apart in nothing (above, with the magnitude prior). The same question of the "
+            "default, on seeds that suggested nothing (from 3 on; cells, fleet and rates as above):",
+            accuracies(study, cell),
+            _compared(study, cell, "fedfibos-none-dense", "fedfibos-none"),
+            _compared(study, cell, "fedfibos-none", "fiarse"),
+            _compared(study, cell, "fedfibos-none-dense", "fiarse"),
+        ]
+    return parts
+
+
+def text_at_one_rate(study: Study) -> list[str]:
+    """FIARSE and the default on text at the rate that is best for both."""
+    parts = []
+    for cell in study.in_order():
+        rate = next(iter(study.cells[cell].values()))[0].experiment.local.lr
+        parts += [
+            f"## {study.data}, {study.where(cell)} capacities, at the rate that is best for both",
+            f"The learning rate of the highest accuracy on validation texts ({rate:g}, for FIARSE over all parameters "
+            "and for the default alike; the largest tried for either), on the test set:",
+            accuracies(study, cell),
+            _compared(study, cell, "fedfibos-none", "fiarse"),
+        ]
+    return parts
+
+
+def _compared(study: Study, cell: tuple[str, str], one: str, other: str) -> str:
+    found = {place: study.difference(cell, one, other, *keys) for place, keys in PLACES.items()}
+    said = ", ".join(f"{verdict(gap)} {place}" for place, gap in found.items() if gap is not None)
+    return f"{TITLES[one]} against {TITLES[other]}: {said}." if said else "Not both have finished."
