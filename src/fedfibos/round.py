@@ -176,10 +176,19 @@ def run_in_turn(
 ) -> Iterator[tuple[Client, Upload | str]]:
     """Train the cohort in this process, one client after another."""
     for client, submodel in jobs:
-        try:
-            yield client, answer_to(submodel, method.train(model, params, submodel, client), params)
-        except LocalTrainingError as error:
-            yield client, str(error)
+        yield client, outcome_of(method, model, params, client, submodel)
+
+
+def outcome_of(method: Method, model: Model, params: Params, client: Client, submodel: Submodel) -> Upload | str:
+    """One client's local training: its upload, or in one line why it cannot train.
+
+    Raises:
+        ValueError: The method's upload is none of that submodel; see :func:`answer_to`.
+    """
+    try:
+        return answer_to(submodel, method.train(model, params, submodel, client), params)
+    except LocalTrainingError as error:
+        return str(error)
 
 
 def answer_to(submodel: Submodel, upload: Upload, params: Params) -> Upload:

@@ -8,12 +8,11 @@ from dataclasses import dataclass, replace
 from torch import Tensor
 
 from fedfibos.evaluate import Trial, correct
-from fedfibos.local import LocalTrainingError
 from fedfibos.method import Method
 from fedfibos.model import Model
 from fedfibos.params import Params
 from fedfibos.priors import ClassPriors
-from fedfibos.round import answer_to
+from fedfibos.round import outcome_of
 from fedfibos.submodel import Submodel
 from fedfibos.types import Client, Dataset, Upload
 
@@ -42,11 +41,8 @@ class Setting:
 
     def train(self, params: Params, client: Client, submodel: Submodel) -> Upload | str:
         """Train one client; a client that cannot train gives the reason."""
-        try:
-            client = replace(client, data=self.client_data(client.id))
-            return answer_to(submodel, self.method.train(self.model, params, submodel, client), params)
-        except LocalTrainingError as error:
-            return str(error)
+        client = replace(client, data=self.client_data(client.id))
+        return outcome_of(self.method, self.model, params, client, submodel)
 
     def hits(self, params: Params, trial: Trial) -> Tensor:
         """Evaluate one submodel."""
