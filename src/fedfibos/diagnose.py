@@ -9,10 +9,9 @@ really extracts (``method``).
 from __future__ import annotations
 
 import math
-import statistics
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any, Literal
 
@@ -25,6 +24,7 @@ from fedfibos.method import Method, Scored
 from fedfibos.model import Model, has_batch_norm
 from fedfibos.params import Params
 from fedfibos.select import top_k
+from fedfibos.spread import spread
 from fedfibos.submodel import Mask, Submodel, budget
 from fedfibos.theory import (
     Loss,
@@ -244,8 +244,9 @@ def _summary(found: Sequence[float]) -> dict[str, float | int | None]:
         raise ValueError(
             f"a number measured at a mask must be finite, got {bad[0]}: the masked model's outputs are not"
         )
-    spread = statistics.stdev(found) if len(found) > 1 else None
-    return {"mean": math.fsum(found) / len(found), "sd": spread, "n": len(found)}
+    over = spread(found)
+    assert over is not None
+    return asdict(over)
 
 
 def _nested(found: dict[tuple[str, ...], list[float]]) -> dict[str, Any]:
