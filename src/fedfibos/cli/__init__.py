@@ -210,8 +210,8 @@ def report(
     against: Annotated[
         str | None,
         typer.Option(
-            help="Compare the others with this method, seed by seed: its row's label, or its name.",
-            show_default="FedFIbOS",
+            help="Compare the others with this method, seed by seed: a row's label, a study's variant, or a name.",
+            show_default="the FedFIbOS nearest to its defaults",
         ),
     ] = None,
 ) -> None:
