@@ -13,7 +13,6 @@ from typing import Any
 from fedfibos.config.experiment import Experiment, load_experiment
 from fedfibos.runs.record import CONFIG, ENVIRONMENT, EVALUATION, FINAL, ROUNDS, RecordError, RunDirectory
 
-
 SEED = re.compile(r"seed-\d+")
 """The last folder of a study's run, below those of its variants."""
 
