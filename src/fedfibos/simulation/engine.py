@@ -157,7 +157,7 @@ def simulate(
             params = world.model.initial_params().to(world.model.device)
             checkpoint = Checkpoint(0, params, replace(world.method.init(params), rows=store.empty_rows()))
         checkpoint = checkpoint.to(world.model.device)
-        directory.go_on(checkpoint.round, experiment)
+        directory.go_on(checkpoint.round, experiment, on_warning)
         if checkpoint.round:
             on_resume(directory.rounds())
         run = _Run(experiment, world, directory, store, on_round, on_warning)
