@@ -21,9 +21,8 @@ def confusion(run: Path) -> dict[float, Tensor]:
     calibration = world.population.calibration(experiment.evaluation.recalibration_samples)  # of batch normalisation
     matrices = {}
     for capacity in experiment.federation.capacities:
-        client = Client(
-            0, capacity, at.round, experiment.seed, experiment.local
-        )  # which one tells only with own scores
+        # Client 0: which client it is matters only where submodels are personal.
+        client = Client(0, capacity, at.round, experiment.seed, experiment.local)
         submodel = world.method.extract(world.model, at.state, at.params, client)
         module = submodel_module(world.model, at.params, submodel, calibration)
         pairs = torch.zeros(num_classes**2, dtype=torch.int64)
