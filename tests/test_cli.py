@@ -173,6 +173,20 @@ def test_version_methods_and_data(tmp_path, capsys):
     assert "cifar-10-python.tar.gz" in shown.replace("\n", "")
 
 
+def test_one_method_without_an_experiment(capsys):
+    assert main(["methods", "method.name=fiarse", "--model", "lenet"]) == 0
+    shown = capsys.readouterr().out
+    assert "Wu" in shown or "FIARSE" in shown  # its paper
+    assert "heterofl" not in shown
+    assert len(re.findall(r"^fiarse +[\d.]+ ", shown, re.MULTILINE)) == 5
+    assert main(["methods", "method.name=fiarse", "--model", "lenet", "--json"]) == 0
+    assert len(json.loads(capsys.readouterr().out)) == 5
+    assert main(["methods", "method.name=fiars"]) == 2
+    assert "did you mean 'fiarse'?" in capsys.readouterr().err
+    assert main(["methods", "local.lr=1"]) == 2
+    assert "without an experiment file only method.name can be set, got 'local.lr=1'" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("name", METHODS)
 def test_every_method_says_what_it_selects_and_where_it_is_from(name):
     row = summary(name)
@@ -319,6 +333,14 @@ def test_a_run_that_goes_on_counts_what_it_had_sent(tiny, tmp_path, capsys):
     sent = json.loads((out / "final.json").read_text())["bytes"]
     last = next(line for line in shown.splitlines() if line.startswith("round 3/3"))
     assert f"down {decimal(sent['down'])}  up {decimal(sent['up'])}" in last
+
+
+def test_an_evaluation_that_a_run_goes_on_without_is_said(tiny, tmp_path, capsys):
+    command = ["run", tiny, "evaluation.every=3", "--out", str(tmp_path / "run"), "--workers", "1"]
+    assert main(command) == 0
+    assert main([*command, "federation.rounds=3", "--resume"]) == 0
+    shown = capsys.readouterr().out
+    assert "warning: the evaluation of round 2 is no longer on record: it was made because the round was the l" in shown
 
 
 def test_a_flower_run_directory_is_named_as_such(tmp_path, capsys):

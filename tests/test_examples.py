@@ -13,6 +13,7 @@ import pytest
 import torch
 from torch import nn
 
+from fedfibos import reopen, simulate
 from fedfibos.config.experiment import load_experiment
 from fedfibos.config.study import load_study
 from fedfibos.data.images import TensorData
@@ -80,6 +81,32 @@ def test_the_experiment_from_python_runs_as_it_is_written(tmp_path):
     done = subprocess.run([sys.executable, "-c", block], cwd=tmp_path, capture_output=True, text=True, check=True)
     final = json.loads((tmp_path / "runs" / "from-python" / "final.json").read_text())
     assert done.stdout.split()[0] == final["params_sha256"]
+
+
+def test_the_metric_of_ones_own_is_the_accuracy_on_record(tmp_path, monkeypatch, capsys):
+    overrides = ["federation.rounds=2", "federation.clients=20", "federation.cohort=5"]
+    experiment = load_experiment(ROOT / "experiments" / "digits" / "fedfibos.toml", overrides)
+    simulate(experiment, tmp_path / "run", workers=1)
+    example = load("class_accuracy")
+    line = (tmp_path / "run" / "rounds.jsonl").read_text().splitlines()[-1]
+    recorded = json.loads(line)["evaluation"]["global"]["submodels"]
+    matrices = example.confusion(tmp_path / "run")
+    assert len(matrices) == 5
+    for capacity, matrix in matrices.items():
+        assert matrix.sum() == 360
+        assert float(matrix.trace() / matrix.sum()) == pytest.approx(recorded[str(capacity)], abs=1e-6)
+    monkeypatch.setattr(sys, "argv", ["class_accuracy.py", str(tmp_path / "run")])
+    example.main()
+    shown = capsys.readouterr().out.splitlines()
+    assert [len(text.split()) for text in shown] == [12] * 5
+    assert shown[0].startswith("capacity 1 ")
+    assert float(shown[0].split()[2]) == pytest.approx(
+        100 * float(matrices[1.0][0, 0] / matrices[1.0][0].sum()), abs=0.06
+    )
+    world = reopen(tmp_path / "run").world
+    assert re.fullmatch(
+        r"World\(FedFIbOS\(.*\), [\d,]+ parameters, 20 clients, 1,437 training and 360 test .*\)", repr(world)
+    )
 
 
 def docs_module(name, monkeypatch):

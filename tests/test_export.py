@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
+import textwrap
+from pathlib import Path
 
 import onnxruntime
 import pytest
@@ -16,6 +19,7 @@ from torch import nn
 import fedfibos.export
 from fedfibos.channels.slices import prefix
 from fedfibos.cli import main
+from fedfibos.config.experiment import load_experiment
 from fedfibos.data.images import TensorData
 from fedfibos.export import ExportError, _umask, describe, export_submodel, submodel_module
 from fedfibos.model import model_of
@@ -278,6 +282,43 @@ def test_personal_submodels_need_a_client(runs, tmp_path, capsys):
     final = json.loads((runs / "client" / "final.json").read_text())
     assert about["round"] == str(final["rounds"])
     assert json.loads(about["classes"]) == [str(digit) for digit in range(10)]
+
+
+def test_a_capacity_that_nobody_has_is_exported_with_a_warning(runs, tmp_path, capsys):
+    out = tmp_path / "a.sparse.safetensors"
+    export = ["export", str(runs / "shared"), "--out", str(out)]
+    own = load_experiment(runs / "shared").capacities().of(range(5), 0)
+    other = next(client for client in range(5) if own[client] != 0.25)
+    warnings = []
+    for options in (
+        ["--capacity=0.25"],
+        ["--capacity=0.25", f"--client={own.index(0.25)}"],
+        ["--capacity=0.3"],
+        ["--capacity=0.25", f"--client={other}"],
+    ):
+        assert main([*export, *options]) == 0
+        shown, err = capsys.readouterr()
+        assert "from fedfibos.sparse import read_sparse" in shown
+        warnings.append(err)
+    assert warnings == [
+        "",
+        "",
+        "warning: no client of this fleet has capacity 0.3: there are 1, 0.5, 0.25, 0.125, 0.0625\n",
+        f"warning: client {other} has capacity {own[other]:g}, the file is of 0.25\n",
+    ]
+    with safe_open(out, "pt") as file:
+        assert file.metadata()["capacity"] == "0.25"
+
+
+def test_the_lines_of_the_deployment_page_read_a_sparse_file(tmp_path):
+    page = (Path(__file__).parent.parent / "docs" / "deploy.md").read_text()
+    (lines,) = re.findall(r"^    from fedfibos.sparse import .*\n(?:\n|    .*\n)*", page, re.MULTILINE)
+    made = model()
+    module = submodel_module(made, made.initial_params(), submodel_of(made, "mask"))
+    write_sparse(module.state_dict(), tmp_path / "a.sparse.safetensors")
+    again = submodel_module(made, made.initial_params(), full(made.layout))
+    exec(textwrap.dedent(lines), {"module": again, "path": tmp_path / "a.sparse.safetensors"})
+    assert all(torch.equal(value, again.state_dict()[name]) for name, value in module.state_dict().items())
 
 
 @pytest.mark.parametrize(

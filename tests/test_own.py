@@ -294,11 +294,38 @@ def test_a_model_whose_channels_cannot_be_derived_names_them(mine, capsys, metho
 def test_costs_of_all_methods_on_an_experiment(mine, capsys):
     assert main(["methods", "mine.toml"]) == 0
     out = capsys.readouterr().out
-    assert "mine_of_the_test:net on mine_of_the_test:points, 43 parameters" in out
+    assert out.strip().startswith("mine_of_the_test:net on mine_of_the_test:points, 43 parameters")
+    assert "algorithm1" not in out  # of an experiment nothing but its costs
     assert re.search(r"^heterofl +0\.5 +\d+ +4\d\.\d %", out, re.MULTILINE)
     (mine / "mine.toml").write_text(EXPERIMENT.replace(", options = { hidden = 5 }", ""))
     assert main(["methods", "mine.toml", "model.name=mine_of_the_test:Recurrent"]) == 0
     assert "fedrolex: can't derive the channel axes" in " ".join(capsys.readouterr().out.split())
+
+
+def test_costs_of_one_method_as_json_within_limits(mine, capsys):
+    command = ["methods", "mine.toml", "method.name=fiarse"]
+    assert main([*command, "--json"]) == 0
+    costs = json.loads(capsys.readouterr().out)
+    assert [(cost["method"], cost["capacity"], cost["parameters"]) for cost in costs] == [
+        ("fiarse", 1.0, 43),
+        ("fiarse", 0.5, 22),
+    ]
+    keys = ("method", "capacity", "parameters", "share", "macs", "memory", "bytes_down", "bytes_up")
+    assert tuple(costs[1]) == keys
+    assert (costs[1]["bytes_down"], costs[1]["bytes_up"]) == (4 * 22 + 6, 4 * 22)  # the mask: 43 bits
+    assert main([*command, "--json", "--bytes-per-round", "0.2KiB", "--memory", "1MB"]) == 0
+    assert json.loads(capsys.readouterr().out) == costs[1:]
+    assert main([*command, "--json", "--memory=8"]) == 0
+    assert json.loads(capsys.readouterr().out) == []
+    assert main([*command, "--bytes-per-round", "0.2KiB"]) == 0
+    shown = capsys.readouterr().out
+    assert re.findall(r"^(\w+) +(yes|no) +([\d.]+) ", shown, re.MULTILINE) == [
+        ("fiarse", "no", "1"),
+        ("fiarse", "yes", "0.5"),
+    ]
+    assert main([*command, "--memory", "much"]) == 2
+    message = "--memory: a number of bytes must be one such as 3000000, 3MB, 1.5GB or 512KiB, got 'much'"
+    assert message in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("workers", ["1", "2"])

@@ -119,7 +119,12 @@ def test_more_rounds_are_the_same_experiment_to_go_on_with(tmp_path, experiment)
         directory.go_on(0, longer)
     (out / ".lock").unlink()
     assert {path.name: path.read_bytes() for path in out.iterdir()} == before
-    directory.go_on(3, longer)
+    warned = []
+    directory.go_on(3, longer, warned.append)
+    assert len(warned) == 1
+    assert warned[0].startswith("the evaluation of round 3 is no longer on record: it was made because the round was ")
+    directory.go_on(3, longer, warned.append)
+    assert len(warned) == 1
     assert (out / "config.toml").read_text() == to_toml(longer)
     assert not (out / "final.json").exists()
     assert directory.rounds() == [line(1), line(2), line(3)]

@@ -6,6 +6,7 @@ import shutil
 import subprocess
 from dataclasses import replace
 from html.parser import HTMLParser
+from pathlib import Path
 
 import pytest
 
@@ -16,7 +17,7 @@ from fedfibos.config.experiment import Experiment, to_toml
 from fedfibos.config.sections import Data, Evaluation, Federation, MethodChoice, ModelChoice
 from fedfibos.data.partition import Partition
 from fedfibos.methods import METHODS
-from fedfibos.report import build_report, figures, html, tables, write_report
+from fedfibos.report import build_report, figures, html, paired, tables, write_report
 from fedfibos.report.groups import Group, method_label, sort_records
 from fedfibos.report.paper import comparisons, reported
 from fedfibos.report.records import find_runs, read_record
@@ -503,6 +504,63 @@ def test_a_single_seed_and_no_common_seed(runs, tmp_path):
     assert html(report)
     with pytest.raises(RecordError, match="no method of these runs is 'mine': there are fiarse, fedfibos"):
         build_report([runs], "mine")
+
+
+def test_differences_are_from_the_fedfibos_nearest_to_its_defaults(tmp_path):
+    def fedfibos(name, preset=None, **settings):
+        seeds(tmp_path / name, replace(EXPERIMENT, method=MethodChoice("fedfibos", preset, settings)), 0.5, 0.6)
+
+    fedfibos("letter", "algorithm1")
+    fedfibos("started", prior="magnitude")
+    fedfibos("slower", server_lr=0.5)
+    first = content(tmp_path).problems[0].groups
+    assert "algorithm1" in first[0].label  # the first row is not the one
+    base = paired.rival(content(tmp_path).problems[0], None)
+    assert base.experiment.method.preset is None  # of the two that are one setting away the first row
+    assert base is not None
+    fedfibos("plain")
+    assert paired.rival(content(tmp_path).problems[0], None).label == "FedFIbOS"
+
+
+def test_against_takes_the_variant_that_a_sweep_printed(tmp_path):
+    for prior in ("magnitude", "none"):
+        for rate in (0.1, 0.2):
+            local = replace(EXPERIMENT.local, lr=rate)
+            method = MethodChoice("fedfibos", None, {"prior": prior})
+            seeds(
+                tmp_path / "high" / f"prior-{prior}" / str(rate), replace(EXPERIMENT, method=method, local=local), 0.5
+            )
+    (problem,) = content(tmp_path).problems
+    label = "FedFIbOS, prior = magnitude, lr = 0.2"
+    assert paired.rival(problem, "prior-magnitude/0.2").label == label
+    for common in ("high", "0.1", "prior-magnitude", "seed-0"):  # of two or of all
+        assert paired.rival(problem, common) is None
+    with pytest.raises(RecordError, match=r"no method of these runs is 'mine': there are .*, prior-magnitude/0\.2"):
+        build_report([tmp_path], "mine")
+    one, other = (tmp_path / "high" / "prior-none" / rate / "seed-0" for rate in ("0.1", "0.2"))
+    (problem,) = sort_records([read_record(path, name) for path, name in find_runs([one, other]).items()]).problems
+    assert paired.rival(problem, "0.2").experiment.local.lr == 0.2
+
+
+def test_the_label_of_a_method_of_one_s_own_leaves_its_defaults_out(tmp_path, monkeypatch):
+    choice = MethodChoice("own_method:Movement", None, {"server_lr": 1.0})
+    with monkeypatch.context() as found:
+        found.syspath_prepend(Path(__file__).parent.parent / "examples")
+        assert method_label(replace(EXPERIMENT, method=choice)) == "Movement"
+        slower = replace(choice, settings={"server_lr": 0.5})
+        assert method_label(replace(EXPERIMENT, method=slower)) == "Movement, server_lr = 0.5"
+    gone = replace(choice, name="code_that_is_gone:Movement")
+    assert method_label(replace(EXPERIMENT, method=gone)) == "Movement, server_lr = 1"
+
+
+def test_a_finished_run_without_all_its_rounds_names_the_file(runs):
+    path = runs / "fiarse" / "seed-0" / "rounds.jsonl"
+    path.write_text("".join(path.read_text().splitlines(keepends=True)[:3]))
+    with pytest.raises(RecordError, match=r"seed-0/rounds\.jsonl: must have the 4 rounds of a finished run, got 3"):
+        content(runs)
+    path.unlink()
+    with pytest.raises(RecordError, match=r"rounds\.jsonl: must have the 4 rounds .*, there is no such file"):
+        content(runs)
 
 
 @pytest.mark.parametrize(

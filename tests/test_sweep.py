@@ -17,9 +17,13 @@ from fedfibos.cli.surroundings import INTERRUPTED, WRONG_USAGE
 from fedfibos.cli.sweep import result
 from fedfibos.config.experiment import to_toml
 from fedfibos.config.study import load_study
+from fedfibos.model import model_of
+from fedfibos.models.text import text_classifier
+from fedfibos.params import maskable_names
 from fedfibos.simulation import Interrupted, build_world
 from fedfibos.spread import Spread, spread
 from fedfibos.sweep import SweepProgress, run_study
+from fedfibos.types import Client
 from fedfibos.validation import ExperimentError
 
 BASE = """
@@ -308,6 +312,30 @@ def test_every_method_of_a_study_can_be_planned(name):
         for cost in costs:
             assert cost.share < cost.capacity + 1e-4
             assert cost.bytes_down > 0
+
+
+@pytest.mark.parametrize(
+    ("name", "variant", "kind"),
+    [("paper/ag_news-head", "fiarse-head", "Roberta"), ("small/ag_news-readings", "fiarse-head", "Bert")],
+)
+def test_the_parts_that_fiarse_ranks_and_holds_are_the_encoder_s(tmp_path, name, variant, kind):
+    """Names of an encoder with that architecture, built from its configuration: a name of no tensor is refused."""
+    import transformers
+
+    sizes = {"hidden_size": 8, "num_attention_heads": 2, "num_hidden_layers": 1, "intermediate_size": 8}
+    getattr(transformers, f"{kind}Config")(vocab_size=12, max_position_embeddings=8, **sizes).save_pretrained(tmp_path)
+    runs = load_study(EXPERIMENTS / f"{name}.toml", only=[f"method={variant}", "seed=0"]).runs
+    assert len(runs) == 2  # both mixes
+    experiment = runs[0].experiment
+    module = text_classifier(4, checkpoint=str(tmp_path), weights="random")
+    names = maskable_names(module, experiment.model.held)
+    model, method = model_of(module, maskable=names), experiment.build_method()
+    params = model.initial_params()
+    client = Client(0, 0.25, 0, 0, experiment.local)
+    assert method.extract(model, method.init(params), params, client).num_held < model.layout.size
+    alone = [part for part in names if part.startswith(method.groups)]
+    assert [part.split(".")[-2] for part in alone] == ["word_embeddings", "position_embeddings"]
+    assert all(".encoder." in part for part in set(names) - set(alone))
 
 
 def partitions(runs):

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import re
+
+UNITS = {"B": 1, "kB": 10**3, "MB": 10**6, "GB": 10**9, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
+"""Of numbers of bytes."""
+
 
 def percent(fraction: float | None) -> str:
     """An accuracy for reading: 0.8125 -> ``81.2 %``."""
@@ -20,3 +25,15 @@ def duration(seconds: float) -> str:
 def counted(number: int, word: str) -> str:
     """``1 run``, ``2 runs``."""
     return f"{number:,} {word}{'' if number == 1 else 's'}"
+
+
+def bytes_in(text: str) -> float:
+    """A number of bytes as people write it: ``3MB`` -> 3,000,000; without a unit it is in bytes.
+
+    Raises:
+        ValueError: Anything else.
+    """
+    found = re.fullmatch(r"(\d+\.?\d*|\.\d+)\s*([A-Za-z]*)", text.strip())
+    if found is None or (found[2] or "B") not in UNITS:
+        raise ValueError(f"a number of bytes must be one such as 3000000, 3MB, 1.5GB or 512KiB, got {text!r}")
+    return float(found[1]) * UNITS[found[2] or "B"]

@@ -164,6 +164,32 @@ def test_capacity_by_bytes(method):
             affordable(task, examples, too_small)
 
 
+def test_a_device_says_which_limit_the_next_larger_capacity_does_not_keep(caplog):
+    caplog.set_level(logging.INFO, "flwr")
+    app = template_app()
+    for method, larger in (("heterofl", "0.5 takes"), ("fedfibos", "0.5 takes")):
+        task = app.task(template_config(**{"method.name": method}))
+        caplog.clear()
+        assert affordable(task, app.test({}), Limits(traffic=300_000)) == 0.25
+        (said,) = [record.getMessage() for record in caplog.records]
+        assert re.fullmatch(rf"measured capacity 0.25 within bytes-per-round 300000: {larger} \d+ bytes a round", said)
+    caplog.clear()
+    assert affordable(task, app.test({}), Limits(traffic=3_000_000)) == 1.0
+    assert caplog.records[0].getMessage() == "measured capacity 1 within bytes-per-round 3000000: the whole model"
+
+
+def test_who_joins_is_logged_once_and_capacities_are_on_record(tmp_path, caplog):
+    caplog.set_level(logging.INFO, "flwr")
+    nodes = [NODES[0], {"client-id": 1, "bytes-per-round": "300kB"}]
+    run_template(tmp_path / "run", nodes, **{"federation.rounds": 2, "method.name": "heterofl"})
+    assert [line["capacities"] for line in lines_of(tmp_path / "run")] == [{"0": 1.0, "1": 0.25}] * 2
+    told = [record.getMessage() for record in caplog.records if "joined" in record.getMessage()]
+    assert [re.sub(r"\d+ examples", "n examples", text) for text in sorted(told)] == [
+        "client 0 joined: capacity 1, n examples",
+        "client 1 joined: capacity 0.25, n examples",
+    ]
+
+
 def test_capacity_by_time(tmp_path):
     app = template_app()
     task = app.task(template_config())
@@ -182,7 +208,12 @@ def test_the_submodel_of_a_run_is_exported(tmp_path, capsys):
     out = tmp_path / "small.safetensors"
     command = ["export", str(tmp_path / "run"), "--capacity", "0.25", "--out", str(out)]
     assert main([*command, "--app", str(TEMPLATE / "fleet.py")]) == 0
-    assert "outputs agree to 0" in capsys.readouterr().out
+    shown, err = capsys.readouterr()
+    assert "outputs agree to 0" in shown
+    assert err == ""
+    half = ["export", str(tmp_path / "run"), "--capacity=0.5", f"--out={tmp_path / 'half.safetensors'}"]
+    assert main([*half, "--app", str(TEMPLATE / "fleet.py")]) == 0
+    assert "warning: no client of this fleet has capacity 0.5: there are 1, 0.25, 0.0625\n" in capsys.readouterr().err
     task = template_app().task(template_config())
     now = CheckpointStore(tmp_path / "run").load_latest(task.model.layout, print)
     device = Client(id=0, capacity=0.25, round=now.round, seed=task.seed, local=task.local)

@@ -202,6 +202,11 @@ def test_too_few_usable_uploads_stop_the_run_and_keep_the_checkpoint(tmp_path):
         ({"client-id": 2, "capacity": 1.5}, "capacity must be in"),
         ({"client-id": 2, "capacity": "half"}, "capacity of the node config must be a number"),
         ({"client-id": 2}, "must have capacity, or a limit to measure it by"),
+        (
+            {"client-id": 2, "memory-limit": "3 mb"},
+            "memory-limit of the node config: a number of bytes must be one such as 3000000, 3MB, 1.5GB or 512KiB, got",
+        ),
+        ({"client-id": 2, "seconds-per-step": "1s"}, "seconds-per-step of the node config must be a number, got '1s'"),
     ],
 )
 def test_a_node_that_does_not_say_who_it_is_takes_no_part(tmp_path, config, reason, caplog):

@@ -211,8 +211,8 @@ def report(
     against: Annotated[
         str | None,
         typer.Option(
-            help="Compare the others with this method, seed by seed: its row's label, or its name.",
-            show_default="FedFIbOS",
+            help="Compare the others with this method, seed by seed: a row's label, a study's variant, or a name.",
+            show_default="the FedFIbOS nearest to its defaults",
         ),
     ] = None,
 ) -> None:
@@ -311,23 +311,66 @@ def methods(
     experiment: Annotated[
         Path | None, typer.Argument(help="Experiment file: costs of its model, data and capacities.")
     ] = None,
-    overrides: Annotated[list[str] | None, typer.Argument(help="section.key=value ...")] = None,
+    overrides: Annotated[
+        list[str] | None, typer.Argument(help="section.key=value ...; method.name=NAME shows that method alone.")
+    ] = None,
     model: Annotated[str, typer.Option(help="Without a file: the bundled model that the costs are for.")] = "resnet8",
+    memory: Annotated[
+        str | None, typer.Option(help="What a client has for training, such as 512MiB: mark what fits.")
+    ] = None,
+    bytes_per_round: Annotated[
+        str | None, typer.Option(help="What a round may send and receive, such as 3MB: mark what fits.")
+    ] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="The costs alone, as JSON in bytes; with limits, only what fits.")
+    ] = False,
     data_dir: DataDir = None,
 ) -> None:
-    """List the methods: what each selects, its presets and its paper, and what each capacity costs a client."""
-    from fedfibos.cli.methods import costs_in, costs_of, show_methods
+    """Say what each capacity costs a client under each method; without a file, also what the methods are."""
+    from fedfibos.cli.methods import (
+        Affordable,
+        costs_in,
+        costs_of,
+        methods_named,
+        names_a_method,
+        show_costs,
+        show_json,
+        show_methods,
+    )
     from fedfibos.config.experiment import load_experiment
     from fedfibos.simulation import build_world
 
-    console = console_here()
+    limits = Affordable(_bytes(memory, "--memory"), _bytes(bytes_per_round, "--bytes-per-round"))
+    changes = list(overrides or ())
+    if experiment is not None and "=" in str(experiment) and not experiment.exists():
+        changes.insert(0, str(experiment))
+        experiment = None
     if experiment is None:
-        costs = costs_of(model)
+        named = methods_named(changes)
+        costs = costs_of(model, named)
+        if not as_json:
+            show_methods(named, console_here())
     else:
         look_beside(experiment)
-        chosen = load_experiment(experiment, overrides or ())
-        costs = costs_in(build_world(chosen, device="cpu", data_dir=data_dir, warn=lambda text: None), chosen)
-    show_methods(costs, console)
+        chosen = load_experiment(experiment, changes)
+        world = build_world(chosen, device="cpu", data_dir=data_dir, warn=lambda text: None)
+        costs = costs_in(world, chosen, alone=names_a_method(changes))
+    if as_json:
+        show_json(costs, limits)
+    else:
+        show_costs(costs, limits, console_here())
+
+
+def _bytes(text: str | None, option: str) -> float | None:
+    """A limit of the command line."""
+    from fedfibos.readable import bytes_in
+
+    if text is None:
+        return None
+    try:
+        return bytes_in(text)
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint=option) from None
 
 
 @app.command()

@@ -6,7 +6,7 @@ import importlib.util
 import json
 import sys
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -20,7 +20,7 @@ from fedfibos.export import describe, export_submodel, submodel_module
 from fedfibos.inputs import Inputs
 from fedfibos.method import Method
 from fedfibos.model import Model, keeps_statistics
-from fedfibos.runs.record import CONFIG
+from fedfibos.runs.record import CONFIG, RunDirectory
 from fedfibos.runs.reopen import reopen
 from fedfibos.simulation.checkpoint import Checkpoint, CheckpointStore
 from fedfibos.submodel import check_capacity
@@ -66,6 +66,10 @@ def export_run(
         about,
         console,
     )
+    own = None
+    if client is not None and experiment.federation.assignment == "fixed":  # one redrawn each round is nobody's own
+        own = experiment.capacities().of([client], 0)[0]
+    _check_fleet(capacity, experiment.federation.capacities, client, own)
 
 
 def export_app(
@@ -116,6 +120,11 @@ def _export_app(
     chosen = Client(client or 0, capacity, checkpoint.round, task.seed, task.local)
     about = {"method": settings["method"]["name"], "model": type(task.model.module).__name__}
     _export(task.model, task.method, checkpoint, chosen, client, out, batch_size, examples, calibration, about, console)
+    noted: dict[str, float] = {}
+    for record in RunDirectory(run).rounds():
+        noted |= record.get("capacities", {})  # older records have none
+    if noted:
+        _check_fleet(capacity, noted.values(), client, noted.get(str(client)))
 
 
 def _export(
@@ -148,6 +157,15 @@ def _export(
         highlight=False,
         soft_wrap=True,
     )
+
+
+def _check_fleet(capacity: float, fleet: Collection[float], client: int | None, own: float | None) -> None:
+    """Warn of a capacity that no client has, or that the chosen one has not (``own``; None: not known)."""
+    if capacity not in fleet:
+        there = ", ".join(f"{known:g}" for known in sorted(set(fleet), reverse=True))
+        _warn(f"no client of this fleet has capacity {capacity:g}: there are {there}")
+    elif own is not None and own != capacity:
+        _warn(f"client {client} has capacity {own:g}, the file is of {capacity:g}")
 
 
 def _inputs(data: Dataset) -> dict[str, str]:

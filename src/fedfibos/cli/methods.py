@@ -1,11 +1,14 @@
-"""``fedfibos methods``: the table of methods, read off the methods themselves."""
+"""``fedfibos methods``: what the methods are, read off themselves, and what each capacity costs under them."""
 
 from __future__ import annotations
 
 import inspect
+import json
 import re
 import sys
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
 
 import torch
 from rich.console import Console
@@ -25,7 +28,7 @@ from fedfibos.simulation import World
 from fedfibos.submodel import Slice
 from fedfibos.training import LocalTraining
 from fedfibos.types import Client
-from fedfibos.validation import ExperimentError
+from fedfibos.validation import ExperimentError, check_name
 
 
 @dataclass(frozen=True)
@@ -79,8 +82,44 @@ def _first_reference(text: str) -> str:
     return " ".join(found.group(1).split()) if found else ""
 
 
-def costs_of(model_name: str) -> Table:
-    """What each capacity costs under each method, for a bundled model on images of CIFAR-10's shape.
+@dataclass(frozen=True)
+class Costs:
+    """What capacities cost under methods.
+
+    Attributes:
+        title: Of what model, data and batches.
+        rows: Method and cost of each capacity.
+        left_out: Why a method cannot be used there, one line each.
+    """
+
+    title: str
+    rows: tuple[tuple[str, Cost], ...]
+    left_out: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Affordable:
+    """What a client has; None: no limit.
+
+    Attributes:
+        memory: Bytes of local training at its peak.
+        traffic: Bytes of a round, both ways together.
+    """
+
+    memory: float | None = None
+    traffic: float | None = None
+
+    def __bool__(self) -> bool:
+        return self != Affordable()
+
+    def fits(self, cost: Cost) -> bool:
+        """Whether a cost keeps within both."""
+        needed = ((self.memory, cost.memory), (self.traffic, cost.bytes_down + cost.bytes_up))
+        return all(limit is None or takes <= limit for limit, takes in needed)
+
+
+def costs_of(model_name: str, methods: Mapping[str, type[Any]]) -> Costs:
+    """What each capacity costs under methods, for a bundled model on images of CIFAR-10's shape.
 
     Raises:
         ExperimentError: Unknown model, or one of texts.
@@ -92,45 +131,86 @@ def costs_of(model_name: str) -> Table:
     except ValueError as error:
         raise ExperimentError(str(error)) from None
     model = model_of(module, example=torch.zeros(2, *shape))
-    rows = []
-    for name, method in METHODS.items():
-        for capacity in UNIFORM:
-            rows.append(((name,), cost(method(), model, capacity, data, local)))
+    rows = [
+        (name, cost(method(), model, capacity, data, local)) for name, method in methods.items() for capacity in UNIFORM
+    ]
     of = f"{model_name} on 3x32x32 images, 10 classes, {model.layout.size:,} parameters"
-    return cost_table(f"{of}, batches of {local.batch_size}", ("method",), rows)
+    return Costs(f"{of}, batches of {local.batch_size}", tuple(rows))
 
 
-def costs_in(world: World, experiment: Experiment) -> Table:
+def costs_in(world: World, experiment: Experiment, alone: bool = False) -> Costs:
     """What each of an experiment's capacities costs under each method: its model, its data, its training.
 
     A method that cannot be used there (a model whose channels it cannot cut) says why.
+
+    Args:
+        world: The experiment's.
+        experiment: The experiment.
+        alone: Of its own method only.
     """
     data = world.split.train.subset(torch.arange(2))
-    rows: list[tuple[tuple[str, ...], Cost]] = []
+    rows: list[tuple[str, Cost]] = []
     left_out = []
     local = experiment.local
     chosen_name = experiment.method.name.rpartition(":")[2]  # of a user's own, the class
-    methods = {name: method() for name, method in METHODS.items()} | {chosen_name: world.method}
-    for name, chosen in methods.items():
+    others = {} if alone else {name: method() for name, method in METHODS.items()}
+    for name, chosen in (others | {chosen_name: world.method}).items():
         try:
             for capacity in sorted(experiment.federation.capacities, reverse=True):
-                rows.append(((name,), cost(chosen, world.model, capacity, data, local)))
+                rows.append((name, cost(chosen, world.model, capacity, data, local)))
         except ValueError as error:
             left_out.append(f"{name}: {error}")
     title = f"{experiment.model.name} on {experiment.data.name}, {world.model.layout.size:,} parameters, "
-    table = cost_table(f"{title}batches of {local.batch_size}", ("method",), rows)
-    table.caption = "\n".join(left_out) or None
-    return table
+    return Costs(f"{title}batches of {local.batch_size}", tuple(rows), tuple(left_out))
 
 
-def show_methods(costs: Table, console: Console) -> None:
-    """Print the methods, and what they cost."""
+def methods_named(overrides: Sequence[str]) -> Mapping[str, type[Any]]:
+    """The methods to show where there is no experiment file: all, or the one of ``method.name=NAME``.
+
+    Raises:
+        ExperimentError: Another override, or an unknown method.
+    """
+    chosen = METHODS
+    for override in overrides:
+        key, _, name = override.partition("=")
+        if key.strip() != "method.name":
+            raise ExperimentError(f"without an experiment file only method.name can be set, got {override!r}")
+        try:
+            check_name("method.name", name.strip(), METHODS)
+        except ValueError as error:
+            raise ExperimentError(str(error)) from None
+        chosen = {name.strip(): METHODS[name.strip()]}
+    return chosen
+
+
+def names_a_method(overrides: Sequence[str]) -> bool:
+    """Whether overrides of an experiment say which method it is."""
+    return any(override.partition("=")[0].strip() in ("method", "method.name") for override in overrides)
+
+
+def show_costs(costs: Costs, limits: Affordable, console: Console) -> None:
+    """Print costs as a table; with limits, what keeps within them."""
+    heads = ("method", "fits") if limits else ("method",)
+    rows = [((name, "yes" if limits.fits(of) else "no") if limits else (name,), of) for name, of in costs.rows]
+    table = cost_table(costs.title, heads, rows)
+    table.caption = "\n".join(costs.left_out) or None
+    console.print(table)
+    console.print(COST_NOTE, soft_wrap=True)
+
+
+def show_json(costs: Costs, limits: Affordable) -> None:
+    """Print what keeps within the limits as JSON; who cannot be used goes to standard error."""
+    for line in costs.left_out:
+        print(f"warning: {line}", file=sys.stderr)
+    print(json.dumps([{"method": name, **asdict(of)} for name, of in costs.rows if limits.fits(of)], indent=2))
+
+
+def show_methods(names: Iterable[str], console: Console) -> None:
+    """Print what methods select, their presets and papers."""
     table = Table(show_lines=True)
     for column in ("method", "granularity", "presets"):
         table.add_column(column, no_wrap=True)
     table.add_column("what a client holds; paper", overflow="fold")
-    for row in map(summary, METHODS):
+    for row in map(summary, names):
         table.add_row(row.name, row.granularity, "\n".join(row.presets) or "–", f"{row.selects}\n\n{row.paper}")
     console.print(table)
-    console.print(costs)
-    console.print(COST_NOTE, soft_wrap=True)

@@ -12,11 +12,12 @@ from flwr.app import Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 
 from fedfibos.flower.accelerator import trained, usable
-from fedfibos.flower.measure import LIMITS, Limits, affordable
+from fedfibos.flower.measure import IN_BYTES, LIMITS, Limits, affordable
 from fedfibos.flower.messages import declaration, payload_in, payload_record, question_in, refusal
 from fedfibos.flower.scores import HeldScore
 from fedfibos.flower.task import Settings, Task
 from fedfibos.local import LocalTrainingError
+from fedfibos.readable import bytes_in
 from fedfibos.reproducible import reproducible
 from fedfibos.types import Client, Dataset
 from fedfibos.wire.coding import decode_download, decode_score, encode_mask, encode_upload
@@ -36,9 +37,9 @@ def client_app(task: MakeTask, data: MakeData) -> ClientApp:
     """The Flower client app of a task.
 
     A client's ``node_config`` holds ``client-id``, a number from 0 that it keeps for ever; ``capacity``, or what to
-    measure it by (``memory-limit`` and ``bytes-per-round``, in bytes, and ``seconds-per-step``); ``device``, where
-    torch trains (``cpu``, ``cuda``, ``mps``); and ``state-dir``, the folder of its own score where the task has
-    ``scores = "client"``.
+    measure it by (``memory-limit`` and ``bytes-per-round``, in bytes or as ``3MB``, and ``seconds-per-step``);
+    ``device``, where torch trains (``cpu``, ``cuda``, ``mps``); and ``state-dir``, the folder of its own score where
+    the task has ``scores = "client"``.
 
     Args:
         task: The task, from the run configuration.
@@ -78,7 +79,7 @@ def _declare(task: MakeTask, data: MakeData, context: Context) -> RecordDict:
     _check_names(context)
     _device(context)
     own, capacity = client_id(context), _setting(context, "capacity", float)
-    limits = Limits(*(_setting(context, name, float) for name in LIMITS))
+    limits = Limits(*(_limit(context, name) for name in LIMITS))
     if capacity is not None and limits != Limits():
         raise WireError(f"the node config must have capacity or limits to measure it by, got both: {limits}")
     examples = data(context)
@@ -154,6 +155,18 @@ def client_id(context: Context) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or value < 0:
         raise WireError(f"the node config must have client-id, a number from 0, got {value!r}")
     return value
+
+
+def _limit(context: Context, key: str) -> float | None:
+    """A limit of the node config, where it has one; bytes may be text with a unit."""
+    value = context.node_config.get(key)
+    if not isinstance(value, str) or key not in IN_BYTES:
+        limit: float | None = _setting(context, key, float)
+        return limit
+    try:
+        return bytes_in(value)
+    except ValueError as error:
+        raise WireError(f"{key} of the node config: {error}") from None
 
 
 def _setting(context: Context, key: str, wanted: type[float] | type[str]) -> Any:

@@ -6,6 +6,7 @@ three. A mask is trained in tensors of full size, whatever it holds: it saves by
 
 from __future__ import annotations
 
+import logging
 import time
 from dataclasses import dataclass, replace
 
@@ -22,6 +23,11 @@ CAPACITIES = (1.0, 0.5, 0.25, 0.125, 0.0625)
 
 LIMITS = ("memory-limit", "seconds-per-step", "bytes-per-round")
 """Keys of a device's node config, in the order of :class:`Limits`."""
+
+IN_BYTES = ("memory-limit", "bytes-per-round")
+"""Those of them that are numbers of bytes."""
+
+LOG = logging.getLogger("flwr")
 
 
 @dataclass(frozen=True)
@@ -47,7 +53,8 @@ def affordable(task: Task, data: Dataset, limits: Limits) -> float:
     """The largest of :data:`CAPACITIES` that keeps within the limits in the method's first round.
 
     Slices are tried from the smallest up, so that no step is run that takes far more than the device has; masks, whose
-    steps take about the same whatever they hold, from the largest down.
+    steps take about the same whatever they hold, from the largest down. The log of the device says what was found, and
+    which limit the next larger capacity does not keep.
 
     Args:
         task: Method, model and local training.
@@ -69,6 +76,7 @@ def affordable(task: Task, data: Dataset, limits: Limits) -> float:
             break
     if best is None:
         raise WireError(f"no capacity down to {CAPACITIES[-1]:g} keeps within {limits}: {why}")
+    LOG.info("measured capacity %g within %s: %s", best, limits, why if best < CAPACITIES[0] else "the whole model")
     return best
 
 

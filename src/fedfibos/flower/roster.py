@@ -9,6 +9,7 @@ from flwr.app import ConfigRecord, Message, MessageType, RecordDict
 from flwr.serverapp import Grid
 
 from fedfibos.flower.messages import Member, member_in
+from fedfibos.readable import counted
 from fedfibos.wire.payload import WireError
 
 Roster = Mapping[int, Member]
@@ -28,6 +29,7 @@ class Enrolment:
         deadline: float,
         warn: Callable[[str], None],
         check: Callable[[Member], None] = lambda member: None,
+        tell: Callable[[str], None] = lambda text: None,
     ) -> None:
         """Know nobody yet.
 
@@ -36,12 +38,14 @@ class Enrolment:
             deadline: Seconds for an answer.
             warn: Called with who takes no part, and why.
             check: Raises ValueError where a client cannot take part as it declares itself.
+            tell: Called with who has joined.
         """
-        self.grid, self.deadline, self.warn, self.check = grid, deadline, warn, check
+        self.grid, self.deadline, self.warn, self.check, self.tell = grid, deadline, warn, check, tell
         self._members: dict[int, Member] = {}  # by node, in the order of meeting
         self.refused: dict[int, str] = {}
         """Node -> why it takes no part in this round."""
         self._told: dict[int, str] = {}
+        self._joined: dict[int, Member] = {}  # also those that are asked again, which is no second joining
         self._silent: set[int] = set()
         self._twins: set[int] = set()
 
@@ -98,6 +102,10 @@ class Enrolment:
                 member = member_in(answer, node)
                 self.check(member)
                 self._members[node] = member
+                if self._joined.get(node) != member:
+                    self._joined[node] = member
+                    examples = counted(member.examples, "example")
+                    self.tell(f"client {member.client} joined: capacity {member.capacity:g}, {examples}")
             except ValueError as error:
                 self.refused[node] = str(error)
                 if self._told.get(node) != str(error):

@@ -97,7 +97,7 @@ class _Server:
             params = task.model.initial_params()
             checkpoint = Checkpoint(0, params, task.method.init(params))
         self.now, self.written = checkpoint, checkpoint.round
-        self.directory.go_on(checkpoint.round, task.settings)
+        self.directory.go_on(checkpoint.round, task.settings, LOG.warning)
         self.started = time.perf_counter()
 
     def run(self) -> dict[str, Any]:
@@ -137,6 +137,7 @@ class _Server:
             "round": done.number,
             "loss": report.loss,
             "participants": list(report.participants),
+            "capacities": {str(client): done.roster[client].capacity for client in report.participants},
             "rejected": {str(client): reason for client, reason in report.rejected.items()},
             "bytes": {"down": report.bytes_down, "up": report.bytes_up},
             "bytes_by_client": {str(n): {"down": down, "up": up} for n, (down, up) in done.payloads.items()},

@@ -106,7 +106,7 @@ class SubmodelStrategy(Strategy):
         """Sample the cohort, extract every client's submodel and encode it."""
         task, federation = self.task, self.task.federation
         if self._enrolment is None:
-            self._enrolment = Enrolment(grid, federation.deadline, LOG.warning, self._check)
+            self._enrolment = Enrolment(grid, federation.deadline, LOG.warning, self._check, LOG.info)
         self._params = params_in(arrays, task.model.layout)
         self._roster = self._enrolment.at_least(federation.cohort, federation.wait)
         if len(self._roster) < federation.min_participants:

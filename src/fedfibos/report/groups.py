@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import PurePath
 from typing import Any
@@ -272,15 +273,28 @@ def scale_label(experiment: Experiment) -> str:
 
 
 def method_label(experiment: Experiment) -> str:
-    """The method, its preset, and the settings that differ from the preset's; of a user's own method all of them."""
+    """The method, its preset, and the settings that differ from the preset's.
+
+    Of a user's own method those that differ from its declared defaults; all of them where its code is not found.
+    """
     method = experiment.method
-    default = {} if is_own(method.name) else method.left_out()
+    default = _declared(method) if is_own(method.name) else method.left_out()
     changed = [
         f"{k} = {shown(v).strip(chr(39))}" for k, v in method.settings.items() if k not in default or v != default[k]
     ]
     own = method.name.rpartition(":")[2] if is_own(method.name) else METHODS[method.name].__name__
     name = METHOD_NAMES.get(method.name, own)
     return ", ".join([name if method.preset is None else f"{name} “{method.preset}”", *changed])
+
+
+def _declared(method: MethodChoice) -> dict[str, Any]:
+    """The defaults of a user's own method, by setting; none where its code cannot be imported here."""
+    declared = {}
+    for key in method.settings:
+        rest = {k: v for k, v in method.settings.items() if k != key}
+        with suppress(ValueError):  # no such code or no such setting any more, or one without a default
+            declared[key] = replace(method, settings=rest).resolved().settings.get(key)
+    return declared
 
 
 def _group(experiment: Experiment) -> Experiment:

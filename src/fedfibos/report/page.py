@@ -69,8 +69,7 @@ def build_report(paths: Iterable[Path], against: str | None = None) -> Report:
 
     Args:
         paths: Run directories, or folders with run directories below them.
-        against: The method that the others are compared with, seed by seed: a label of the results table, or the name
-            of a method. Left out it is FedFIbOS where there is one, else the last in that table.
+        against: The method that the others are compared with, seed by seed; see :func:`fedfibos.report.paired.rival`.
 
     Raises:
         RecordError: Nothing to read, a damaged file, two different results of one experiment and seed, or no method

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -10,7 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from fedfibos.config.experiment import Experiment, load_experiment
-from fedfibos.runs.record import CONFIG, ENVIRONMENT, EVALUATION, FINAL, RecordError, RunDirectory
+from fedfibos.runs.record import CONFIG, ENVIRONMENT, EVALUATION, FINAL, ROUNDS, RecordError, RunDirectory
+
+SEED = re.compile(r"seed-\d+")
+"""The last folder of a study's run, below those of its variants."""
 
 
 @dataclass(frozen=True)
@@ -47,6 +51,12 @@ class Record:
     final: Mapping[str, Any] | None
 
     @cached_property
+    def folders(self) -> tuple[str, ...]:
+        """The folders of its name without the seed's: of a study's run the variants, ``("high", "fiarse")``."""
+        parts = self.name.split("/")
+        return tuple(parts[:-1] if SEED.fullmatch(parts[-1]) else parts)
+
+    @cached_property
     def points(self) -> tuple[Point, ...]:
         """The evaluations, in order."""
         points, sent = [], 0
@@ -71,6 +81,8 @@ def find_runs(paths: Iterable[Path]) -> dict[Path, str]:
         if not below:
             raise RecordError(f"{path} must be a run directory or a folder of some, it holds no {CONFIG}")
         top = path.resolve().parent
+        if SEED.fullmatch(path.resolve().name):
+            top = top.parent  # a seed alone says nothing of the run
         found |= {run.resolve(): run.resolve().relative_to(top).as_posix() for run in below}
     return found
 
@@ -90,7 +102,10 @@ def read_record(path: Path, name: str | None = None) -> Record:
     rounds = tuple(RunDirectory(path).rounds())
     final = _read_json(path / FINAL) if (path / FINAL).exists() else None
     if final is not None and len(rounds) != experiment.federation.rounds:
-        raise RecordError(f"{path}: a finished run must have {experiment.federation.rounds} rounds, got {len(rounds)}")
+        got = f"got {len(rounds)}" if (path / ROUNDS).exists() else "there is no such file"
+        raise RecordError(
+            f"{path / ROUNDS}: must have the {experiment.federation.rounds} rounds of a finished run, {got}"
+        )
     if final is not None and (path / EVALUATION).exists():
         final = _completed(final, _read_json(path / EVALUATION))
     return Record(name or path.name, experiment, _read_json(path / ENVIRONMENT), rounds, final)

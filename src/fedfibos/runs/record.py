@@ -185,12 +185,16 @@ class RunDirectory:
             records.append(record)
         return records
 
-    def go_on(self, rounds: int, experiment: Experiment | str) -> None:
+    def go_on(self, rounds: int, experiment: Experiment | str, warn: Callable[[str], None] = lambda text: None) -> None:
         """Keep the first ``rounds`` rounds, those that a checkpoint knows of, and forget how the run ended.
+
+        An evaluation that was made only because its round was the last goes too, with a warning: an uninterrupted run
+        of as many rounds would not have it.
 
         Args:
             rounds: Finished rounds that are gone on from; 0 without a checkpoint.
             experiment: As in :meth:`open`; what the record says from now on.
+            warn: Called with what is to be known, in one line.
 
         Raises:
             RecordError: Fewer are on record, or the run is finished and no checkpoint is left of it.
@@ -207,7 +211,11 @@ class RunDirectory:
         with _one_line(path):
             every = here.get("evaluation.every", here.get("federation.evaluate_every", 1))
             if kept and there[ROUNDS_KEY] != here[ROUNDS_KEY] and rounds % every:
-                # evaluated for being the last, which it no longer is
+                if "evaluation" in kept[-1]:
+                    warn(
+                        f"the evaluation of round {rounds} is no longer on record: it was made because the round was "
+                        "the last, which it is not any more"
+                    )
                 kept[-1] = {key: value for key, value in kept[-1].items() if key != "evaluation"}
             if there != here:
                 write_whole(self.path / CONFIG, config)

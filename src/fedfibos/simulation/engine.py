@@ -23,6 +23,7 @@ from fedfibos.method import Method
 from fedfibos.model import Model, has_batch_norm, keeps_statistics, model_of
 from fedfibos.models import build, check_module, encode, moved_buffers
 from fedfibos.params import maskable_names
+from fedfibos.readable import counted
 from fedfibos.reproducible import reproducible
 from fedfibos.round import RoundReport, federated_round, sample
 from fedfibos.runs.record import DEALT, INITIAL, RunDirectory
@@ -53,6 +54,13 @@ class World:
     model: Model
     population: Population
     split: Split
+
+    def __repr__(self) -> str:
+        """Short: the data themselves would fill pages."""
+        return (
+            f"World({self.method}, {self.model.layout.size:,} parameters, {counted(len(self.population), 'client')}, "
+            f"{len(self.split.train):,} training and {len(self.split.test):,} test examples)"
+        )
 
 
 def build_world(
@@ -159,7 +167,7 @@ def simulate(
             params = world.model.initial_params().to(world.model.device)
             checkpoint = Checkpoint(0, params, replace(world.method.init(params), rows=store.empty_rows()))
         checkpoint = checkpoint.to(world.model.device)
-        directory.go_on(checkpoint.round, experiment)
+        directory.go_on(checkpoint.round, experiment, on_warning)
         if checkpoint.round:
             on_resume(directory.rounds())
         run = _Run(experiment, world, directory, store, on_round, on_warning)
