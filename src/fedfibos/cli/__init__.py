@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import os
 import shlex
-import sys
 from collections.abc import Callable, Sequence
 from enum import StrEnum
 from importlib.metadata import version
@@ -32,6 +31,7 @@ from fedfibos.cli.surroundings import (
     log_on_stderr,
     look_beside,
     look_here,
+    warn,
 )
 
 app = typer.Typer(
@@ -121,11 +121,11 @@ def run(
     if out is None or dry_run:
         from fedfibos.cli.dry_run import show_plan
 
-        show_plan(settings, data_dir, console_here(), lambda text: print(f"warning: {text}", file=sys.stderr))
+        show_plan(settings, data_dir, console_here(), warn)
         return 0
     _check_device(device)
     if resume and not (out / "config.toml").exists():
-        print(f"warning: {out} holds no run to go on with: starting from round 1", file=sys.stderr)
+        warn(f"{out} holds no run to go on with: starting from round 1")
     again = ["fedfibos", "run", str(experiment), *(overrides or ()), "--out", str(out), "--resume"]
     again += ["--data-dir", str(data_dir)] if data_dir is not None else []
     again += ["--device", device.value] if device is not Device.cpu else []
@@ -268,13 +268,13 @@ def export(
     data_dir: DataDir = None,
 ) -> None:
     """Write the submodel of a device class as a file that other programs load."""
-    from fedfibos.cli.export import export_app, export_run
+    from fedfibos.cli.export import of_app, of_run, write
+    from fedfibos.submodel import check_capacity
 
     def work() -> None:
-        if app is not None:
-            export_app(run_directory, app, capacity, client, out, batch_size, console_here())
-        else:
-            export_run(run_directory, capacity, client, out, batch_size, data_dir, console_here())
+        check_capacity(capacity)
+        source = of_run(run_directory, data_dir) if app is None else of_app(run_directory, app)
+        write(source, capacity, client, out, batch_size, console_here())
 
     _on_checkpoint(run_directory, work, Device.cpu)
 

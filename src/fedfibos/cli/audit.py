@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from fedfibos.audit import WAYS, audit
+from fedfibos.cli.surroundings import warn
 from fedfibos.files import write_whole
 from fedfibos.readable import percent
 from fedfibos.runs.reopen import reopen
@@ -22,7 +22,7 @@ FILE = "audit.json"
 
 def audit_run(run: Path, batch_size: int, data_dir: Path | None, device: str, console: Console) -> None:
     """Audit a run, print the table and keep the numbers in the run directory."""
-    opened = reopen(run, device=device, data_dir=data_dir, warn=lambda text: print(f"warning: {text}", file=sys.stderr))
+    opened = reopen(run, device=device, data_dir=data_dir, warn=warn)
     world, at = opened.world, opened.checkpoint
     population = world.population
     result = audit(

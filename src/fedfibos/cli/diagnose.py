@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any
 from rich.console import Console, Group
 from rich.table import Table
 
+from fedfibos.cli.surroundings import warn
 from fedfibos.diagnose import READINGS, diagnose
 from fedfibos.files import write_whole
 from fedfibos.runs.record import RecordError
@@ -46,7 +46,7 @@ def diagnose_run(
         device: ``cpu`` or ``cuda``.
         console: Where the tables go.
     """
-    opened = reopen(run, device=device, data_dir=data_dir, warn=lambda text: print(f"warning: {text}", file=sys.stderr))
+    opened = reopen(run, device=device, data_dir=data_dir, warn=warn)
     world, at = opened.world, opened.checkpoint
     population = world.population
     capacities = list(capacities) or [c for c in opened.experiment.federation.capacities if c < 1.0]

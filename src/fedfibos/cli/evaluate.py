@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
 
+from fedfibos.cli.surroundings import warn
 from fedfibos.environment import describe
 from fedfibos.evaluate import evaluate
 from fedfibos.files import write_whole
@@ -23,7 +23,7 @@ def evaluate_run(run: Path, data_dir: Path | None, device: str, console: Console
 
     For a run whose last evaluation is older than its checkpoint, or lacks a number that it would have today.
     """
-    opened = reopen(run, device=device, data_dir=data_dir, warn=lambda text: print(f"warning: {text}", file=sys.stderr))
+    opened = reopen(run, device=device, data_dir=data_dir, warn=warn)
     world, at, experiment = opened.world, opened.checkpoint, opened.experiment
     setting, population = setting_of(experiment, world), world.population
     result = evaluate(

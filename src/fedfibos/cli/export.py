@@ -6,7 +6,8 @@ import importlib.util
 import json
 import sys
 import tomllib
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -15,6 +16,7 @@ import torch
 from rich.console import Console
 from rich.filesize import decimal
 
+from fedfibos.cli.surroundings import warn
 from fedfibos.data.images import ImageData
 from fedfibos.export import describe, export_submodel, submodel_module
 from fedfibos.inputs import Inputs
@@ -23,84 +25,88 @@ from fedfibos.model import Model, keeps_statistics
 from fedfibos.runs.record import CONFIG, RunDirectory
 from fedfibos.runs.reopen import reopen
 from fedfibos.simulation.checkpoint import Checkpoint, CheckpointStore
-from fedfibos.submodel import check_capacity
+from fedfibos.training import LocalTraining
 from fedfibos.types import Client, Dataset
 
 EXAMPLES = 64
 
 
-def export_run(
-    run: Path,
-    capacity: float,
-    client: int | None,
-    out: Path,
-    batch_size: int | None,
-    data_dir: Path | None,
-    console: Console,
-) -> None:
-    """Export the submodel of a capacity (and a client, where submodels are personal) at a run's last checkpoint."""
-    check_capacity(capacity)
+@dataclass(frozen=True)
+class Exportable:
+    """A run at its last checkpoint, with what it takes to write one of its submodels.
+
+    Attributes:
+        model: Architecture and layout.
+        method: Extracts the submodels.
+        at: The checkpoint.
+        seed: Root of the run's random streams.
+        local: How its clients train.
+        examples: Outputs are compared on these.
+        calibration: Training examples for the statistics of normalisation; None where it keeps none.
+        about: Metadata for the file.
+        num_clients: Clients there are; None where only the devices know.
+        fleet: Every capacity that the fleet has; nothing where it is not on record.
+        capacities: Client -> its own capacity, where that is known and stays.
+    """
+
+    model: Model
+    method: Method
+    at: Checkpoint
+    seed: int
+    local: LocalTraining
+    examples: Inputs
+    calibration: Dataset | None
+    about: Mapping[str, str]
+    num_clients: int | None
+    fleet: Collection[float]
+    capacities: Mapping[int, float]
+
+
+def of_run(run: Path, data_dir: Path | None) -> Exportable:
+    """A run of the simulator."""
     if "model" not in _settings(run):
         raise ValueError(f"{run} is the run directory of a Flower app: pass --app, the app's file")
-    opened = reopen(run, data_dir=data_dir, warn=_warn)
+    opened = reopen(run, data_dir=data_dir, warn=warn)
     world, experiment = opened.world, opened.experiment
-    if client is not None and not 0 <= client < len(world.population):
-        raise ValueError(f"--client must be from 0 to {len(world.population) - 1}, got {client}")
-    calibration = None
+    calibration, own = None, {}
     if keeps_statistics(world.model.module):
         calibration = world.population.calibration(experiment.evaluation.recalibration_samples)
-    chosen = Client(client or 0, capacity, opened.checkpoint.round, experiment.seed, experiment.local)
+    if experiment.federation.assignment == "fixed":  # one redrawn each round is nobody's own
+        own = dict(enumerate(experiment.capacities().of(range(len(world.population)), 0)))
     about = {"method": experiment.method.name, "model": experiment.model.name, **_inputs(world.split.test)}
     about["classes"] = json.dumps(world.split.classes, ensure_ascii=False)
-    examples = _some(world.split.test)
-    _export(
+    return Exportable(
         world.model,
         world.method,
         opened.checkpoint,
-        chosen,
-        client,
-        out,
-        batch_size,
-        examples,
+        experiment.seed,
+        experiment.local,
+        _some(world.split.test),
         calibration,
         about,
-        console,
+        len(world.population),
+        experiment.federation.capacities,
+        own,
     )
-    own = None
-    if client is not None and experiment.federation.assignment == "fixed":  # one redrawn each round is nobody's own
-        own = experiment.capacities().of([client], 0)[0]
-    _check_fleet(capacity, experiment.federation.capacities, client, own)
 
 
-def export_app(
-    run: Path, app: Path, capacity: float, client: int | None, out: Path, batch_size: int | None, console: Console
-) -> None:
-    """The same from the server's run directory of a Flower app, whose file has the model (``fedfibos flower new``).
+def of_app(run: Path, app: Path) -> Exportable:
+    """The server's run directory of a Flower app, whose file has the model (``fedfibos flower new``).
 
     Outputs are compared on the app's test examples, or on its example batch where it has none. Statistics of batch
     normalisation are recomputed on what its function ``calibration`` gives, as the server app is given it.
     """
-    check_capacity(capacity)
     settings = _settings(run)
     if "model" in settings:
         raise ValueError(f"{run} is a run directory of the simulator: leave out --app")
     sys.path.insert(0, str(app.parent))  # for what the app imports, now or when it is called
     try:
-        _export_app(run, app, settings, capacity, client, out, batch_size, console)
+        return _of_app(run, app, settings)
     finally:
         sys.path.remove(str(app.parent))
 
 
-def _export_app(
-    run: Path,
-    app: Path,
-    settings: dict[str, Any],
-    capacity: float,
-    client: int | None,
-    out: Path,
-    batch_size: int | None,
-    console: Console,
-) -> None:
+def _of_app(run: Path, app: Path, settings: dict[str, Any]) -> Exportable:
     fleet = _load(app)
     config = {"seed": settings["seed"], **settings.get("app", {})}
     for section in ("method", "local", "federation"):
@@ -108,7 +114,7 @@ def _export_app(
     task = _call(app, lambda: fleet.task(config))
     if task.federation.scores == "client":
         raise ValueError("the scores of this run are with its clients: the server cannot say what a client holds")
-    checkpoint = CheckpointStore(run).load_latest(task.model.layout, _warn)
+    checkpoint = CheckpointStore(run).load_latest(task.model.layout, warn)
     if checkpoint is None:
         raise ValueError(f"{run} has no checkpoint")
     examples = _some(_call(app, lambda: fleet.test(config))) if hasattr(fleet, "test") else task.model.example
@@ -117,55 +123,61 @@ def _export_app(
     calibration = _call(app, lambda: fleet.calibration(config)) if hasattr(fleet, "calibration") else None
     if calibration is None and keeps_statistics(task.model.module):
         raise ValueError(f"{app} must have calibration(config), as its model has batch normalisation; it has none")
-    chosen = Client(client or 0, capacity, checkpoint.round, task.seed, task.local)
-    about = {"method": settings["method"]["name"], "model": type(task.model.module).__name__}
-    _export(task.model, task.method, checkpoint, chosen, client, out, batch_size, examples, calibration, about, console)
-    noted: dict[str, float] = {}
+    noted: dict[int, float] = {}
     for record in RunDirectory(run).rounds():
-        noted |= record.get("capacities", {})  # older records have none
-    if noted:
-        _check_fleet(capacity, noted.values(), client, noted.get(str(client)))
+        noted |= {int(client): capacity for client, capacity in record.get("capacities", {}).items()}
+    about = {"method": settings["method"]["name"], "model": type(task.model.module).__name__}
+    return Exportable(
+        task.model,
+        task.method,
+        checkpoint,
+        task.seed,
+        task.local,
+        examples,
+        calibration,
+        about,
+        None,
+        set(noted.values()),
+        noted,
+    )
 
 
-def _export(
-    model: Model,
-    method: Method,
-    at: Checkpoint,
-    chosen: Client,
-    client: int | None,
-    out: Path,
-    batch_size: int | None,
-    examples: Inputs,
-    calibration: Dataset | None,
-    about: dict[str, Any],
-    console: Console,
+def write(
+    source: Exportable, capacity: float, client: int | None, out: Path, batch_size: int | None, console: Console
 ) -> None:
+    """Write the submodel of a capacity (of a client, where submodels are personal), and say what was written."""
+    at, method, layout = source.at, source.method, source.model.layout
+    if client is not None and source.num_clients is not None and not 0 <= client < source.num_clients:
+        raise ValueError(f"--client must be from 0 to {source.num_clients - 1}, got {client}")
     if client is None and method.personal:
-        raise ValueError(f"submodels of {about['method']} with these settings are personal: pass --client N")
+        raise ValueError(f"submodels of {source.about['method']} with these settings are personal: pass --client N")
     if client is not None and method.personal and at.state.rows.clients() and client not in at.state.rows.clients():
-        _warn(f"client {client} has not taken part yet: its submodel is that of the first scores")
-    submodel = method.extract(model, at.state, at.params, chosen)
-    module = submodel_module(model, at.params, submodel, calibration)
+        warn(f"client {client} has not taken part yet: its submodel is that of the first scores")
+    chosen = Client(client or 0, capacity, at.round, source.seed, source.local)
+    submodel = method.extract(source.model, at.state, at.params, chosen)
+    module = submodel_module(source.model, at.params, submodel, source.calibration)
     whose = {} if client is None else {"client": client}
-    written_about = describe(submodel, **about, capacity=chosen.capacity, round=at.round, **whose)
-    done = export_submodel(module, submodel, examples, out, written_about, batch_size=batch_size)
-    size = model.layout.size
+    about = describe(submodel, **source.about, capacity=capacity, round=at.round, **whose)
+    done = export_submodel(module, submodel, source.examples, out, about, batch_size=batch_size)
     console.print(
-        f"{done.path}: {done.parameters:,} of {size:,} parameters held, {done.stored:,} stored, {decimal(done.bytes)}; "
-        f"read back with {done.read_with}, outputs agree to {done.difference:.1g}",
+        f"{done.path}: {done.parameters:,} of {layout.size:,} parameters held, {done.stored:,} stored, "
+        f"{decimal(done.bytes)}; read back with {done.read_with}, outputs agree to {done.difference:.1g}",
         markup=False,
         highlight=False,
         soft_wrap=True,
     )
+    if source.fleet:
+        own = None if client is None else source.capacities.get(client)
+        _check_fleet(capacity, source.fleet, client, own)
 
 
 def _check_fleet(capacity: float, fleet: Collection[float], client: int | None, own: float | None) -> None:
     """Warn of a capacity that no client has, or that the chosen one has not (``own``; None: not known)."""
     if capacity not in fleet:
         there = ", ".join(f"{known:g}" for known in sorted(set(fleet), reverse=True))
-        _warn(f"no client of this fleet has capacity {capacity:g}: there are {there}")
+        warn(f"no client of this fleet has capacity {capacity:g}: there are {there}")
     elif own is not None and own != capacity:
-        _warn(f"client {client} has capacity {own:g}, the file is of {capacity:g}")
+        warn(f"client {client} has capacity {own:g}, the file is of {capacity:g}")
 
 
 def _inputs(data: Dataset) -> dict[str, str]:
@@ -208,7 +220,3 @@ def _settings(run: Path) -> dict[str, Any]:
     if not path.is_file():
         raise ValueError(f"{run} is no run directory: it has no {CONFIG}")
     return tomllib.loads(path.read_text(encoding="utf-8"))
-
-
-def _warn(text: str) -> None:
-    print(f"warning: {text}", file=sys.stderr)

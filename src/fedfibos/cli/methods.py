@@ -17,6 +17,7 @@ from torch import nn
 
 from fedfibos.capacities import UNIFORM
 from fedfibos.cli.dry_run import COST_NOTE, cost_table
+from fedfibos.cli.surroundings import warn
 from fedfibos.config.experiment import Experiment
 from fedfibos.cost import Cost, cost
 from fedfibos.data import TensorData
@@ -201,7 +202,7 @@ def show_costs(costs: Costs, limits: Affordable, console: Console) -> None:
 def show_json(costs: Costs, limits: Affordable) -> None:
     """Print what keeps within the limits as JSON; who cannot be used goes to standard error."""
     for line in costs.left_out:
-        print(f"warning: {line}", file=sys.stderr)
+        warn(line)
     print(json.dumps([{"method": name, **asdict(of)} for name, of in costs.rows if limits.fits(of)], indent=2))
 
 

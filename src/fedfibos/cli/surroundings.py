@@ -74,6 +74,11 @@ def console_here() -> Console:
     return Console() if narrow else Console(width=WIDE)
 
 
+def warn(text: str) -> None:
+    """A warning, one line on standard error."""
+    print(f"warning: {text}", file=sys.stderr)
+
+
 def fail(message: str, code: int) -> int:
     """One line on standard error."""
     print("fedfibos: " + " ".join(message.split()), file=sys.stderr)
