@@ -9,13 +9,13 @@ import torch
 from safetensors.torch import load_model
 from torch import nn
 
-from fedfibos.channels.slices import _has_cut_outputs
 from fedfibos.cost import forward_macs
 from fedfibos.data.images import TensorData
 from fedfibos.evaluate import Trial, accuracy, correct, evaluate
 from fedfibos.export import export_submodel, submodel_module
 from fedfibos.local import local_training
 from fedfibos.methods import FIARSE, FedFIbOS, FedRolex
+from fedfibos.methods.slicing import _has_cut_outputs
 from fedfibos.model import model_of
 from fedfibos.params import layout_of
 from fedfibos.submodel import Mask, full

@@ -13,7 +13,7 @@ from fedfibos.channels.axes import Axes, Part, axes_table, width_for_budget
 from fedfibos.channels.check import check_axes
 from fedfibos.channels.derive import derive_axes
 from fedfibos.channels.resize import resized
-from fedfibos.channels.slices import prefix
+from fedfibos.methods.slicing import prefix
 from fedfibos.model import model_of
 from fedfibos.models import build
 from fedfibos.params import layout_of, params_of

@@ -17,11 +17,11 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 
 import fedfibos.export
-from fedfibos.channels.slices import prefix
 from fedfibos.cli import main
 from fedfibos.config.experiment import load_experiment
 from fedfibos.data.images import TensorData
 from fedfibos.export import ExportError, _umask, describe, export_submodel, submodel_module
+from fedfibos.methods.slicing import prefix
 from fedfibos.model import model_of
 from fedfibos.models import build
 from fedfibos.sparse import read_sparse, write_sparse

@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch import nn
 
-from fedfibos.channels.slices import _has_cut_outputs
 from fedfibos.config.experiment import load_experiment, to_toml
 from fedfibos.flower import task_of
+from fedfibos.methods.slicing import _has_cut_outputs
 from fedfibos.model import model_of
 from fedfibos.models import build
 from fedfibos.params import layout_of, maskable_names

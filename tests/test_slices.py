@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from fedfibos.absent import without_absent_classes
-from fedfibos.channels.slices import scaler_cautions, slice_of, train_slice, width_of
 from fedfibos.methods import METHODS
+from fedfibos.methods.slicing import scaler_cautions, slice_of, train_slice, width_of
 from fedfibos.model import Model, model_of
 from fedfibos.models import build
 from fedfibos.round import federated_round

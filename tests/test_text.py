@@ -12,10 +12,10 @@ import torch
 from pyarrow import parquet
 
 from fedfibos.channels.declared import named_units
-from fedfibos.channels.slices import prefix
 from fedfibos.config.experiment import load_experiment
 from fedfibos.data import TextData, TokenData, ag_news, incomplete, load
 from fedfibos.methods import METHODS
+from fedfibos.methods.slicing import prefix
 from fedfibos.model import model_of
 from fedfibos.models import build, encode
 from fedfibos.simulation import simulate

@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from fedfibos.round import NoUploadError as NoUploadError
     from fedfibos.round import federated_round as federated_round
     from fedfibos.round import sample as sample
-    from fedfibos.runs.reopen import reopen as reopen
     from fedfibos.simulation import simulate as simulate
+    from fedfibos.simulation.reopen import reopen as reopen
     from fedfibos.streams import stream as stream
     from fedfibos.submodel import Mask as Mask
     from fedfibos.submodel import Slice as Slice
@@ -73,7 +73,7 @@ _HOMES = {
     "mask_from_scores": "fedfibos.submodel",
     "model_of": "fedfibos.model",
     "partition": "fedfibos.data.partition",
-    "reopen": "fedfibos.runs.reopen",
+    "reopen": "fedfibos.simulation.reopen",
     "sample": "fedfibos.round",
     "simulate": "fedfibos.simulation",
     "stream": "fedfibos.streams",

@@ -24,9 +24,9 @@ from fedfibos.data.images import TensorData
 from fedfibos.methods import METHODS
 from fedfibos.model import model_of
 from fedfibos.models import build
-from fedfibos.runs.reopen import reopen
 from fedfibos.select import top_k, top_k_many
 from fedfibos.simulation import simulate
+from fedfibos.simulation.reopen import reopen
 from fedfibos.training import LocalTraining
 
 pytestmark = pytest.mark.slow

@@ -11,8 +11,8 @@ from safetensors import SafetensorError
 from torch import nn
 
 from fedfibos.params import Params, layout_of
-from fedfibos.simulation import checkpoint as module
-from fedfibos.simulation.checkpoint import Checkpoint, CheckpointStore, OtherModelError
+from fedfibos.runs import checkpoint as module
+from fedfibos.runs.checkpoint import Checkpoint, CheckpointStore, OtherModelError
 from fedfibos.types import State
 
 LAYOUT = layout_of(nn.Linear(3, 2))

@@ -14,7 +14,7 @@ from fedfibos.audit import WAYS, audit
 from fedfibos.cli.surroundings import warn
 from fedfibos.files import write_whole
 from fedfibos.readable import percent
-from fedfibos.runs.reopen import reopen
+from fedfibos.simulation.reopen import reopen
 from fedfibos.streams import stream
 
 FILE = "audit.json"

@@ -15,7 +15,7 @@ from fedfibos.cli.surroundings import warn
 from fedfibos.diagnose import READINGS, diagnose
 from fedfibos.files import write_whole
 from fedfibos.runs.record import RecordError
-from fedfibos.runs.reopen import reopen
+from fedfibos.simulation.reopen import reopen
 from fedfibos.streams import stream
 
 FILE = "diagnosis.json"

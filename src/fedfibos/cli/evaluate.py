@@ -14,8 +14,8 @@ from fedfibos.evaluate import evaluate
 from fedfibos.files import write_whole
 from fedfibos.readable import percent
 from fedfibos.runs.record import EVALUATION
-from fedfibos.runs.reopen import reopen
 from fedfibos.simulation.engine import setting_of
+from fedfibos.simulation.reopen import reopen
 
 
 def evaluate_run(run: Path, data_dir: Path | None, device: str, console: Console) -> None:

@@ -22,9 +22,9 @@ from fedfibos.export import describe, export_submodel, submodel_module
 from fedfibos.inputs import Inputs
 from fedfibos.method import Method
 from fedfibos.model import Model, keeps_statistics
+from fedfibos.runs.checkpoint import Checkpoint, CheckpointStore
 from fedfibos.runs.record import CONFIG, RunDirectory
-from fedfibos.runs.reopen import reopen
-from fedfibos.simulation.checkpoint import Checkpoint, CheckpointStore
+from fedfibos.simulation.reopen import reopen
 from fedfibos.training import LocalTraining
 from fedfibos.types import Client, Dataset
 

@@ -20,8 +20,8 @@ from fedfibos.files import whole
 from fedfibos.flower.task import Task
 from fedfibos.method import ClientScored
 from fedfibos.rows import MemoryRows
+from fedfibos.runs.checkpoint import KEEP
 from fedfibos.runs.record import fixed_settings
-from fedfibos.simulation.checkpoint import KEEP
 from fedfibos.submodel import Mask
 from fedfibos.types import Client, State, Upload
 from fedfibos.wire.payload import WireError

@@ -20,9 +20,9 @@ from fedfibos.model import keeps_statistics
 from fedfibos.params import Params
 from fedfibos.readable import percent
 from fedfibos.reproducible import reproducible
+from fedfibos.runs.checkpoint import Checkpoint, CheckpointStore
 from fedfibos.runs.record import RunDirectory
 from fedfibos.runs.summary import summarise
-from fedfibos.simulation.checkpoint import Checkpoint, CheckpointStore
 from fedfibos.submodel import full
 from fedfibos.types import Dataset
 

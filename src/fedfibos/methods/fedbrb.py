@@ -35,7 +35,8 @@ from typing import Any, Literal
 from torch import Tensor
 
 from fedfibos.aggregate import Average, Sums
-from fedfibos.channels.blocks import (
+from fedfibos.fields import check_fields, check_positive
+from fedfibos.methods.blocks import (
     Block,
     aligned,
     block_channels,
@@ -46,8 +47,7 @@ from fedfibos.channels.blocks import (
     num_blocks,
     positional,
 )
-from fedfibos.channels.slices import CapacityBasis, input_dims, scaler_cautions, train_slice, width_of
-from fedfibos.fields import check_fields, check_positive
+from fedfibos.methods.slicing import CapacityBasis, input_dims, scaler_cautions, train_slice, width_of
 from fedfibos.model import Model
 from fedfibos.params import Params
 from fedfibos.submodel import Slice, Submodel, full

@@ -6,7 +6,7 @@
 - ``rounds.jsonl``: one object a round.
 - ``final.json``: the results, once the run is finished.
 - ``evaluation.json``: the last checkpoint measured anew (``fedfibos evaluate``), where somebody did.
-- ``checkpoint/``: see ``simulation/checkpoint.py``.
+- ``checkpoint/``: see ``runs/checkpoint.py``.
 """
 
 from __future__ import annotations

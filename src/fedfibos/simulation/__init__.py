@@ -1,6 +1,6 @@
 """The in-process engine: rounds loop, workers, checkpoints."""
 
-from fedfibos.simulation.checkpoint import Checkpoint, CheckpointStore
+from fedfibos.runs.checkpoint import Checkpoint, CheckpointStore
 from fedfibos.simulation.engine import Interrupted, World, build_world, num_workers, simulate
 from fedfibos.simulation.population import Population, populate
 from fedfibos.simulation.workers import WorkerError

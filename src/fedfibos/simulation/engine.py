@@ -26,9 +26,9 @@ from fedfibos.params import maskable_names
 from fedfibos.readable import counted
 from fedfibos.reproducible import reproducible
 from fedfibos.round import RoundReport, federated_round, sample
+from fedfibos.runs.checkpoint import Checkpoint, CheckpointStore
 from fedfibos.runs.record import DEALT, INITIAL, RunDirectory
 from fedfibos.runs.summary import summarise
-from fedfibos.simulation.checkpoint import Checkpoint, CheckpointStore
 from fedfibos.simulation.dropout import leaving_out, silent
 from fedfibos.simulation.population import Population, populate, some
 from fedfibos.simulation.setting import Setting
