@@ -319,7 +319,7 @@ def test_a_tensor_without_entries_is_trained_around(settings):
 def test_a_model_in_which_nothing_is_left_to_choose_from_is_one_line():
     module = nn.Sequential(nn.Linear(5, CLASSES), nn.LayerNorm(CLASSES))
     module[0].requires_grad_(False)
-    with pytest.raises(ValueError, match="that capacities choose from, got only those of normalisation layers"):
+    with pytest.raises(ValueError, match="outside normalisation layers for capacities to choose from, got none"):
         model_of(module)
 
 
@@ -342,3 +342,41 @@ def test_a_buffer_without_room_of_its_own_is_put_back_like_any_other():
     assert local_training(model, params, whole, client).delta.count_nonzero() > 0
     assert model.workspace(whole).load(params.flat).mean.tolist() == [[0.5] * 5]
     assert model.module.mean.stride() == (1, 0)
+
+
+class Kept(nn.Module):
+    """Keeps what its first layer gave."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.head = nn.Linear(5, 8), nn.Linear(8, CLASSES)
+
+    def forward(self, x):
+        self.seen = self.first(x).relu()
+        return self.head(self.seen)
+
+
+def test_a_module_that_keeps_an_activation_is_exported_after_training():
+    model = model_of(Kept())
+    params, whole = model.initial_params(), full(model.layout)
+    local_training(model, params, whole, Client(0, 1.0, 0, 0, LocalTraining(steps=1), data()))
+    module = submodel_module(model, params, whole)
+    assert torch.equal(module(data().inputs), model.workspace(whole).load(params.flat)(data().inputs))
+
+
+class Ruling(nn.Module):
+    """Rules the last class out."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(5, CLASSES)
+
+    def forward(self, x):
+        return torch.cat([self.layer(x)[:, :-1], torch.full_like(x[:, :1], -torch.inf)], 1)
+
+
+def test_a_model_that_rules_classes_out_is_exported(tmp_path):
+    model = model_of(Ruling())
+    whole = full(model.layout)
+    module = submodel_module(model, model.initial_params(), whole)
+    assert export_submodel(module, whole, data().inputs, tmp_path / "model.safetensors").difference == 0.0

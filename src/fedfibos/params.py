@@ -124,8 +124,8 @@ def layout_of(module: nn.Module, maskable: Sequence[str] | None = None) -> Layou
     if unknown := sorted(chosen - shapes.keys()):
         raise ValueError(f"maskable tensor {unknown[0]!r} is not a trainable parameter of the model")
     if not any(math.prod(shapes[name]) for name in chosen):
-        kind = "those of normalisation layers" if maskable is None else "others"
-        raise ValueError(f"the model must have trainable parameters that capacities choose from, got only {kind}")
+        where = "outside normalisation layers" if maskable is None else "named as maskable"
+        raise ValueError(f"the model must have trainable parameters {where} for capacities to choose from, got none")
     names = [n for n in shapes if n in chosen] + [n for n in shapes if n not in chosen]
     return Layout(tuple(names), tuple(shapes[n] for n in names), len(chosen))
 
