@@ -294,3 +294,89 @@ def test_similarity_of_a_mask_that_rounds_down_is_with_magnitudes_of_its_own_siz
     score = lambda at, works: (correct(model, at, work, test, 4) for work in works)  # noqa: E731
     found = evaluate(method, model, method.init(params), params, clients, [torch.arange(4)], score)
     assert found["jaccard"] == ({"0.99": 1.0} if rounding == "floor" else {})
+
+
+class Empty(nn.Module):
+    """Has a tensor without an entry, as a layer of width 0 has."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.head = nn.Linear(5, 8), nn.Linear(8, CLASSES)
+        self.nothing = nn.Parameter(torch.zeros(3, 0))
+
+    def forward(self, x):
+        return self.head(self.first(x).relu()) + self.nothing.sum()
+
+
+@pytest.mark.parametrize("settings", [{}, {"scope": "layer"}, {"scope": "layer", "rounding": "floor"}], ids=str)
+def test_a_tensor_without_entries_is_trained_around(settings):
+    model, method = model_of(Empty()), FIARSE(**settings)
+    params, client = model.initial_params(), Client(0, 0.5, 0, 0, LocalTraining(steps=2), data())
+    submodel = method.extract(model, method.init(params), params, client)
+    assert method.train(model, params, submodel, client).delta.count_nonzero() > 0
+
+
+def test_a_model_in_which_nothing_is_left_to_choose_from_is_one_line():
+    module = nn.Sequential(nn.Linear(5, CLASSES), nn.LayerNorm(CLASSES))
+    module[0].requires_grad_(False)
+    with pytest.raises(ValueError, match="outside normalisation layers for capacities to choose from, got none"):
+        model_of(module)
+
+
+class Expanded(nn.Module):
+    """A buffer whose entries share memory."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(5, CLASSES)
+        self.register_buffer("mean", torch.tensor([[0.5]]).expand(1, 5))
+
+    def forward(self, x):
+        return self.layer(x - self.mean)
+
+
+def test_a_buffer_without_room_of_its_own_is_put_back_like_any_other():
+    model = model_of(Expanded())
+    params, whole = model.initial_params(), full(model.layout)
+    client = Client(0, 1.0, 0, 0, LocalTraining(steps=2), data())
+    assert local_training(model, params, whole, client).delta.count_nonzero() > 0
+    assert model.workspace(whole).load(params.flat).mean.tolist() == [[0.5] * 5]
+    assert model.module.mean.stride() == (1, 0)
+
+
+class Kept(nn.Module):
+    """Keeps what its first layer gave."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.head = nn.Linear(5, 8), nn.Linear(8, CLASSES)
+
+    def forward(self, x):
+        self.seen = self.first(x).relu()
+        return self.head(self.seen)
+
+
+def test_a_module_that_keeps_an_activation_is_exported_after_training():
+    model = model_of(Kept())
+    params, whole = model.initial_params(), full(model.layout)
+    local_training(model, params, whole, Client(0, 1.0, 0, 0, LocalTraining(steps=1), data()))
+    module = submodel_module(model, params, whole)
+    assert torch.equal(module(data().inputs), model.workspace(whole).load(params.flat)(data().inputs))
+
+
+class Ruling(nn.Module):
+    """Rules the last class out."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(5, CLASSES)
+
+    def forward(self, x):
+        return torch.cat([self.layer(x)[:, :-1], torch.full_like(x[:, :1], -torch.inf)], 1)
+
+
+def test_a_model_that_rules_classes_out_is_exported(tmp_path):
+    model = model_of(Ruling())
+    whole = full(model.layout)
+    module = submodel_module(model, model.initial_params(), whole)
+    assert export_submodel(module, whole, data().inputs, tmp_path / "model.safetensors").difference == 0.0

@@ -475,6 +475,125 @@ def test_a_wrong_table_is_caught_by_permuting_channels():
         check_axes(module, bad, tokens())
 
 
+def test_a_table_of_the_users_is_checked_where_there_is_an_example():
+    """The gates of an LSTM lie one after another: not four rows a channel."""
+    module = LSTMClassifier()
+    good = lstm_axes(module)
+    gates = (Part("hidden", after=4),)
+    bad = Axes(good.sizes, {**good.dims, "lstm.bias_ih_l0": (gates,)})
+    with pytest.raises(ValueError, match="'hidden' is not an axis: permuting its channels changes the logits"):
+        _ = model_of(module, example=tokens(2), axes=bad).axes
+    assert model_of(module, example=tokens(2), axes=good).axes is good
+    assert model_of(module, axes=bad).axes is bad  # nothing to check it on
+
+
+class Recurrent(nn.Module):
+    """The last state of a recurrent layer, or of a cell that is called step by step."""
+
+    def __init__(self, layer: nn.Module, features: int) -> None:
+        super().__init__()
+        self.embed, self.layer, self.classifier = nn.Embedding(VOCABULARY, 8), layer, nn.Linear(features, NUM_CLASSES)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        x, state = self.embed(ids), None
+        if isinstance(self.layer, nn.RNNBase):
+            return self.classifier(self.layer(x)[0][:, -1])
+        for step in x.unbind(1):
+            state = self.layer(step, state)
+        return self.classifier(state[0] if isinstance(state, tuple) else state)
+
+
+def recurrent_axes(module: Recurrent) -> Axes:
+    """One axis: what the layer gives. The state of a projected LSTM, in every gate, is two positions for each of it.
+
+    (torch takes a state as wide as its projection for none.)
+    """
+    own = dict(module.layer.named_parameters())
+    size = module.classifier.in_features
+    gates = Part("out", before=next(iter(own.values())).shape[0] // 12, after=12 // size)
+    entries = {"weight_ih": (gates, None), "weight_hh": (gates, "out"), "weight_hr": ("out", Part("out", after=2))}
+    dims = {f"layer.{name}": entries.get(name.removesuffix("_l0"), (gates,)) for name in own}
+    return axes_table(module, {"out": size}, {**dims, "classifier.weight": (None, "out")})
+
+
+@pytest.mark.filterwarnings("ignore:LSTM with projections is not supported with oneDNN")
+@pytest.mark.parametrize(
+    ("layer", "features"),
+    [
+        (nn.LSTM(8, 12, batch_first=True), 12),
+        (nn.LSTM(8, 12, batch_first=True, proj_size=6), 6),
+        (nn.GRU(8, 12, batch_first=True), 12),
+        (nn.RNN(8, 12, batch_first=True), 12),
+        (nn.LSTMCell(8, 12), 12),
+        (nn.GRUCell(8, 12), 12),
+        (nn.RNNCell(8, 12), 12),
+    ],
+    ids=lambda value: str(value).partition(",")[0] + ("proj" if "proj" in str(value) else ""),
+)
+def test_recurrent_layers_and_cells_run_at_their_small_size(layer, features):
+    module = Recurrent(layer, features)
+    axes = recurrent_axes(module)
+    check_axes(module, axes, tokens())
+    small = resized(module, axes, axes.widths(0.5)).layer
+    assert (small.input_size, small.hidden_size, getattr(small, "proj_size", 0)) == (8, 6, 3 if features == 6 else 0)
+
+
+class Positions(nn.Module):
+    """A learned tensor of positions and channels, as in a ViT."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed, self.position = nn.Embedding(VOCABULARY, 16), nn.Parameter(torch.randn(1, 7, 16))
+        self.classifier = nn.Linear(16, 4)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        return self.classifier((self.embed(ids) + self.position).mean(1))
+
+
+class LayerScale(nn.Module):
+    """A learned scale of channels, behind a convolution or in a residual branch, in a shape of the user's."""
+
+    def __init__(self, *shape: int) -> None:
+        super().__init__()
+        self.first, self.second = nn.Conv2d(1, 8, 1), nn.Conv2d(8, 8, 1)
+        self.scale, self.classifier = nn.Parameter(torch.ones(shape)), nn.Linear(8, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.first(x)
+        return self.classifier((x + self.scale * self.second(x).relu()).mean((2, 3)))
+
+
+def test_channels_of_parameters_are_derived_whatever_models_came_before():
+    for example in ((LayerScale(8, 1, 1), images()), (Positions(), tokens()), (LayerScale(1, 8, 1, 1), images())):
+        module, inputs = example
+        (size,) = derive_axes(module, inputs).sizes.values()
+        assert size == (16 if isinstance(module, Positions) else 8)
+    axes = derive_axes(LayerScale(8, 1, 1), images())
+    assert axes.shape("scale", axes.widths(0.5)) == (4, 1, 1)
+
+
+class Keeps(nn.Module):
+    """Keeps an activation, draws random numbers in evaluation too, and has a buffer without room of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.classifier = nn.Linear(64, 12), nn.Linear(12, 3)
+        self.register_buffer("mean", torch.tensor([[0.5]]).expand(1, 64))
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.seen = self.first(nn.functional.dropout(x.flatten(1) - self.mean, 0.5)).relu()
+        return self.classifier(self.seen)
+
+
+def test_axes_of_a_module_that_keeps_activations_and_draws_random_numbers():
+    before = torch.get_rng_state()
+    module = Keeps()
+    drawn = torch.get_rng_state()  # its initial values
+    assert derive_axes(module, images()).sizes == {"first": 12}
+    assert torch.equal(torch.get_rng_state(), drawn)
+    assert not torch.equal(before, drawn)
+
+
 class Reshapes(nn.Module):
     """Views its features in a size that it knows by heart."""
 
@@ -499,6 +618,19 @@ class AddsInput(nn.Module):
         return self.classifier((x + self.first(x)).mean(dim=(2, 3)))
 
 
+class Pairs(nn.Module):
+    """A bilinear layer, whose channels nobody follows."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.one, self.other = nn.Linear(64, 8), nn.Linear(64, 6)
+        self.both, self.classifier = nn.Bilinear(8, 6, 10), nn.Linear(10, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x.flatten(1)
+        return self.classifier(self.both(self.one(x), self.other(x)).relu())
+
+
 class Interleaves(nn.Module):
     """A gated unit: the second half of the channels scales the first."""
 
@@ -516,6 +648,7 @@ class Interleaves(nn.Module):
     ("module", "example", "message"),
     [
         (Reshapes(), images(), r"the model can't run at half its width \(.*\); pass a hand-written table"),
+        (Pairs(), images(), "'one' is not an axis: permuting its channels changes the logits; if they come in groups"),
         (AddsInput(), images(channels=4), "'first' is not an axis: permuting its channels changes the logits; if they"),
         (
             Interleaves(),

@@ -6,6 +6,7 @@ from dataclasses import dataclass, fields, replace
 
 import pytest
 import torch
+from torch import nn
 
 from fedfibos.cautions import cautions
 from fedfibos.methods import METHODS
@@ -13,7 +14,7 @@ from fedfibos.model import model_of
 from fedfibos.models import build
 from fedfibos.submodel import mask_from_scores
 from fedfibos.training import LocalTraining
-from fedfibos.types import Client
+from fedfibos.types import Client, State
 
 CAPACITIES = (1.0, 0.5, 0.125)
 
@@ -79,3 +80,23 @@ def test_letters_that_freeze_no_mask_are_named():
     assert not any("freezes masks only" in line for line in said(frozen))
     for change in ({"sharing": "shared"}, {"prior": "none"}):
         assert any("freezes masks only" in line for line in said(replace(frozen, **change)))
+
+
+def test_outputs_that_are_no_numbers_are_named():
+    """Weight normalisation divides by the length of each row: 0/0 where a mask leaves none of it."""
+    layer = nn.utils.parametrizations.weight_norm(nn.Linear(4, 16))
+    layer.parametrizations.weight.original1.data[3:] *= 1e-3
+    model = model_of(nn.Sequential(layer, nn.ReLU(), nn.Linear(16, 3)), example=torch.ones(2, 4))
+    params, method = model.initial_params(), METHODS["fiarse"]()
+    clients = [Client(n, capacity, 0, 0, LocalTraining()) for n, capacity in enumerate(CAPACITIES)]
+    before = torch.get_rng_state()
+    lines = [line for line in cautions(method, model, State(), params, clients) if "not finite" in line]
+    assert lines == [
+        f"capacity {capacity}: the outputs of the submodel are not finite from layer '0' on; "
+        "hold it whole with model.held"
+        for capacity in ("0.125", "0.5")
+    ]
+    assert not model._workspaces  # nothing is left where clients train
+    assert torch.equal(torch.get_rng_state(), before)
+    held = model_of(model.module, maskable=["2.weight", "2.bias"], example=model.example)
+    assert not any("not finite" in line for line in cautions(method, held, State(), params, clients))

@@ -10,6 +10,8 @@ from torch import nn
 from fedfibos.cli import main
 from fedfibos.data import TensorData
 from fedfibos.evaluate import Trial, correct, evaluate
+from fedfibos.export import submodel_module
+from fedfibos.local import local_training
 from fedfibos.methods import METHODS
 from fedfibos.model import model_of
 from fedfibos.priors import ClassPriors
@@ -117,3 +119,73 @@ def test_logits_that_are_no_numbers_are_no_class():
     test = TensorData(torch.ones(3, 1), torch.tensor([0, 0, 1]))
     hits = correct(model, model.initial_params(), Trial(full(model.layout)), test, 2)
     assert hits.tolist() == [[False] * 3] * 2
+
+
+def test_classes_that_a_model_rules_out_are_no_fault():
+    """-∞ beside a number is a class that cannot be; a row without any number, or with +∞, has no class."""
+    inf = math.inf
+    logits = torch.tensor(
+        [[-inf, 1.0, 0.0], [-inf, -inf, -inf], [inf, 1.0, 0.0], [math.nan, 1.0, 0.0], [2.0, 1.0, 0.0]]
+    )
+    test = TensorData(logits, torch.tensor([1, 0, 0, 0, 0]))
+
+    class Given(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.unused = nn.Linear(1, 1)
+
+        def forward(self, x):
+            return x
+
+    model = model_of(Given())
+    owner = torch.zeros(5, dtype=torch.int64)
+    priors = ClassPriors.of(torch.tensor([0, 2]), [torch.arange(2)], owner, 3)
+    hits = correct(model, model.initial_params(), Trial(full(model.layout)), test, 2, priors=priors)
+    assert hits[0].tolist() == [True, False, False, False, True]
+    assert hits[1].tolist() == [False, False, False, False, True]  # without class 1 the first row is of class 2
+
+
+class Draws(nn.Module):
+    """Random in evaluation too."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer, self.norm = nn.Linear(4, 3), nn.BatchNorm1d(4)
+
+    def forward(self, x):
+        return self.layer(self.norm(nn.functional.dropout(x, 0.5)))
+
+
+def test_random_numbers_of_an_evaluation_are_its_own():
+    model = model_of(Draws())
+    generator = torch.Generator().manual_seed(0)
+    test = TensorData(torch.randn(40, 4, generator=generator), torch.arange(40) % 3)
+    before = torch.get_rng_state()
+    work = Trial(full(model.layout))
+    hits = [correct(model, model.initial_params(), work, test, 40, test) for _ in range(2)]
+    assert torch.equal(hits[0], hits[1])
+    exported = [submodel_module(model, model.initial_params(), work.submodel, test) for _ in range(2)]
+    assert torch.equal(exported[0].norm.running_mean, exported[1].norm.running_mean)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+class Cached(nn.Module):
+    """A table of positions, made when it is first wanted and kept."""
+
+    def __init__(self):
+        super().__init__()
+        self.scale, self.layer, self.table = nn.Parameter(torch.ones(4)), nn.Linear(4, 3), None
+
+    def forward(self, x):
+        if self.table is None:
+            self.table = torch.linspace(0, 1, x.shape[1]).sin()
+        return self.layer(x + self.table * self.scale)
+
+
+def test_what_an_evaluation_keeps_can_be_trained_with():
+    model = model_of(Cached())
+    test = TensorData(torch.randn(6, 4, generator=torch.Generator().manual_seed(0)), torch.arange(6) % 3)
+    work = Trial(full(model.layout))
+    correct(model, model.initial_params(), work, test, 6)
+    client = Client(0, 1.0, 0, 0, LocalTraining(steps=2), test)
+    assert local_training(model, model.initial_params(), work.submodel, client).num_steps == 2

@@ -212,6 +212,59 @@ def test_modules_that_cannot_be_used_are_one_line(bare, capsys, overrides, messa
     assert err.splitlines()[-1].startswith("fedfibos: ")
 
 
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("model.name=mine_of_the_test:Closure", "goes on using parameter 'first.weight' of the module itself"),
+        (
+            "model.name=mine_of_the_test:Hooked",
+            "a copy of the module fails where the module does not, with Attr",
+        ),
+        ("model.name=mine_of_the_test:Lookup", "gradients must be dense, got sparse ones of parameter 'signs.weight'"),
+        ("model.name=mine_of_the_test:Two", "to logits of shape (2, 3), one a class, got tuple in training mode"),
+        ("model.name=mine_of_the_test:batch_statistics", "batch normalisation without running statistics would be"),
+        ("model.name=mine_of_the_test:double", "parameter 'weight' must be float32, got torch.float64"),
+        (
+            "data.name=mine_of_the_test:pairs",
+            "a tensor or a dict of tensors, passed by name, got tuple",
+        ),
+        ("data.name=mine_of_the_test:lists", "a dict of tensors, passed by name, got list for 'x'"),
+        ("data.name=mine_of_the_test:doubles", "; an example is float64 of shape (4,), parameters are float32"),
+        (
+            "data.name=mine_of_the_test:short_labels",
+            "training labels must be int64 of shape (40,), one an example",
+        ),
+        ("data.name=mine_of_the_test:one", "it must have at least 2 training examples, got 1"),
+        (
+            "data.name=mine_of_the_test:wider_test",
+            "a test example is float32 of shape (8,), a training example float32 of shape (4,): model.name",
+        ),
+    ],
+)
+def test_what_would_go_wrong_in_a_round_is_said_before_the_first(bare, capsys, override, message):
+    settings = ["model.name=mine_of_the_test:logistic", "data.partition.scheme=iid"]
+    assert main([*OWN, "--dry-run", *settings, override]) == 1
+    err = capsys.readouterr().err
+    assert message in err
+    assert err.count("\n") == 1
+
+
+def test_a_model_that_draws_random_numbers_is_evaluated_alike_by_all(bare, capsys):
+    """By one process or two, through an interruption or not; and its axes are derived."""
+    run = ["run", "mine.toml", "model.name=mine_of_the_test:Drawing", "evaluation.every=1", "data.partition.scheme=iid"]
+    found = []
+    for workers in ("1", "2"):
+        assert main([*run, "--workers", workers, "--out", f"run{workers}"]) == 0
+        lines = (bare / f"run{workers}" / "rounds.jsonl").read_text().splitlines()
+        found.append([json.loads(line)["evaluation"] for line in lines])
+    assert found[0] == found[1]
+    assert len(found[0]) == 2
+
+
+def test_layers_of_normalisation_take_their_size_from_the_first_batch(bare, capsys):
+    assert main([*OWN, "model.name=mine_of_the_test:lazy_norm"]) == 0
+
+
 def test_a_recurrent_model_is_diagnosed_from_minibatches(bare, capsys):
     assert main([*OWN, "model.name=mine_of_the_test:Gated"]) == 0
     assert main(["diagnose", "run", "--clients", "1"]) == 0

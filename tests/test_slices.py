@@ -9,11 +9,11 @@ from torch import Tensor, nn
 
 from fedfibos.absent import without_absent_classes
 from fedfibos.methods import METHODS
-from fedfibos.methods.slicing import scaler_cautions, slice_of, train_slice, width_of
+from fedfibos.methods.slicing import prefix, scaler_cautions, slice_of, train_slice, width_of
 from fedfibos.model import Model, model_of
 from fedfibos.models import build
 from fedfibos.round import federated_round
-from fedfibos.submodel import Slice
+from fedfibos.submodel import Slice, full
 from fedfibos.training import LocalTraining
 from fedfibos.types import Client, State
 from zoo import NUM_CLASSES, ZOO, Example, zoo
@@ -151,3 +151,11 @@ def test_scaled_layers_that_no_normalisation_follows_are_named(module, named):
     assert named is None or f"no normalisation follows {named}" in said[0]
     assert scaler_cautions(model, (1.0,), scaler=True) == []
     assert scaler_cautions(model, (1.0, 0.5), scaler=False) == []
+
+
+@pytest.mark.parametrize("basis", ["parameters", "width"])
+def test_a_model_without_channels_to_cut_is_refused(basis):
+    model = model_of(nn.Linear(5, 3), example=torch.zeros(2, 5))
+    assert prefix(model, 1.0, basis) == full(model.layout)
+    with pytest.raises(ValueError, match=r"capacity 0\.5 needs a layer whose channels can be cut, the model has none"):
+        prefix(model, 0.5, basis)

@@ -17,9 +17,11 @@ from torch import Tensor, nn
 
 from fedfibos.evaluate import Trial, correct, right, share
 from fedfibos.inputs import forward
+from fedfibos.local import seeded
 from fedfibos.method import Method
 from fedfibos.model import Model, has_batch_norm
 from fedfibos.params import Params
+from fedfibos.streams import stream
 from fedfibos.submodel import Submodel
 from fedfibos.types import Client, Dataset, State
 
@@ -100,6 +102,6 @@ def _on_batch_statistics(
     batches = list(order.split(batch_size))
     if len(batches[-1]) == 1:  # has no variance
         batches[-2:] = [torch.cat(batches[-2:])]
-    with torch.inference_mode():
+    with torch.no_grad(), seeded(stream(0, "evaluation"), model.device):
         hits = [right(forward(module, model.place(test.batch(batch))).cpu(), test.labels[batch]) for batch in batches]
     return share(torch.cat(hits))

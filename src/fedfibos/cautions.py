@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
+from torch import Tensor, nn
 
+from fedfibos.inputs import forward
+from fedfibos.local import seeded
 from fedfibos.method import Cautious, Method
 from fedfibos.model import Model
 from fedfibos.params import Params
 from fedfibos.selections import dead_layers
-from fedfibos.submodel import budget, held_maskable, holding
+from fedfibos.streams import stream
+from fedfibos.submodel import Mask, Submodel, budget, held_maskable, holding
 from fedfibos.types import Client, State
 
 MORE_BY_ROUNDING = 1
@@ -18,7 +22,9 @@ MORE_BY_ROUNDING = 1
 
 
 def cautions(method: Method, model: Model, state: State, params: Params, clients: Sequence[Client]) -> list[str]:
-    """One line for every capacity whose submodel has a dead layer, or more than its share; then the method's own.
+    """One line for every capacity whose submodel has a dead layer, more than its share, or outputs that are no numbers.
+
+    Then the method's own. The outputs are those of the model's example, where it has one.
 
     Args:
         method: The method.
@@ -29,6 +35,7 @@ def cautions(method: Method, model: Model, state: State, params: Params, clients
     """
     first = {client.capacity: client for client in reversed(clients)}
     lines = []
+    trial = model.with_own_workspaces()  # clients train in the model's: nothing of this is left there
     for capacity in sorted(first):
         submodel = method.extract(model, state, params, first[capacity])
         allowed, held = budget(capacity, model.layout.num_maskable), held_maskable(submodel, model.layout)
@@ -43,6 +50,11 @@ def cautions(method: Method, model: Model, state: State, params: Params, clients
                 f"capacity {capacity:g}: the submodel holds nothing of layer {dead[0]!r}{more}; a dead layer passes no "
                 'gradient (method.scope = "layer" gives every tensor a share, model.held keeps one whole)'
             )
+        if (layer := _not_finite(trial, params, submodel)) is not None:
+            at = f" from layer {layer!r} on" if layer else ""
+            chosen = isinstance(submodel, Mask) and held < model.layout.num_maskable
+            advice = "; hold it whole with model.held" if chosen else ""
+            lines.append(f"capacity {capacity:g}: the outputs of the submodel are not finite{at}{advice}")
     least = [client for client in clients if client.capacity == min(first)]
     if not method.personal and len(least) > 1:
         two = (least[0], least[-1])
@@ -53,3 +65,32 @@ def cautions(method: Method, model: Model, state: State, params: Params, clients
                 "different submodels: all of a capacity are given the first one's"
             )
     return lines + (method.cautions(model, sorted(first)) if isinstance(method, Cautious) else [])
+
+
+def _not_finite(model: Model, params: Params, submodel: Submodel) -> str | None:
+    """The layer from which on a submodel's outputs are not finite; empty where none is known, None where they are.
+
+    Of the model's example, in evaluation mode.
+    """
+    if model.example is None:
+        return None
+    module = model.workspace(submodel).load(submodel.gather(params.flat)).eval()
+    layers: list[str] = []
+
+    def note(name: str) -> Callable[[nn.Module, object, object], None]:
+        def hook(layer: nn.Module, inputs: object, output: object) -> None:
+            if isinstance(output, Tensor) and output.is_floating_point() and not output.isfinite().all():
+                layers.append(name.partition(".parametrizations")[0])
+
+        return hook
+
+    hooks = [layer.register_forward_hook(note(name)) for name, layer in module.named_modules() if name]
+    try:
+        with torch.no_grad(), seeded(stream(0, "evaluation"), model.device):
+            largest = forward(module, model.place(model.example)).amax(1)  # -∞ rules a class out
+    finally:
+        for hook in hooks:
+            hook.remove()
+    if largest.isfinite().all():
+        return None
+    return layers[0] if layers else ""

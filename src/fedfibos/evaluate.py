@@ -23,12 +23,14 @@ import torch
 from torch import Tensor, nn
 
 from fedfibos.inputs import Inputs, forward
+from fedfibos.local import seeded
 from fedfibos.method import Method
 from fedfibos.model import Model, keeps_statistics
 from fedfibos.params import Params
 from fedfibos.priors import ClassPriors
 from fedfibos.selections import Diagnostics
 from fedfibos.spread import mean
+from fedfibos.streams import stream
 from fedfibos.submodel import Submodel
 from fedfibos.types import Client, Dataset, State
 
@@ -57,13 +59,14 @@ def correct(
     """Whether each example is classified correctly by a submodel; bool, shape ``(2, n)``.
 
     The first row is of the model's own classes, the second of those adjusted by ``priors`` (without any, the same).
+    A model that draws random numbers in evaluation draws the same ones for every trial, whoever evaluates it.
 
     Args:
         model: Architecture and layout.
         params: The global parameters.
         trial: Submodel and examples.
         test: The test set.
-        batch_size: Examples a forward pass; has no influence on the result.
+        batch_size: Examples a forward pass; has no influence on the result of a model that draws no random numbers.
         calibration: Training examples for the statistics of batch normalisation.
         priors: Class frequencies to adjust the logits by.
 
@@ -74,7 +77,8 @@ def correct(
     module = space.load(trial.submodel.gather(params.flat))
     module.eval()
     indices = torch.arange(len(test)) if trial.indices is None else trial.indices
-    with torch.inference_mode():
+    # Not torch.inference_mode: a table that the module makes here and keeps could not be used in training.
+    with torch.no_grad(), seeded(stream(0, "evaluation"), model.device):
         if keeps_statistics(module):
             if calibration is None:
                 raise ValueError("a model with batch normalisation needs training data to recalibrate on, got none")
@@ -93,7 +97,7 @@ def _hits(logits: Tensor, labels: Tensor, priors: ClassPriors | None, batch: Ten
         return torch.stack([plain, plain])
     adjusted = logits.float().clone()
     adjusted[:, : priors.table.shape[1]] += priors.table[priors.row[batch]]
-    return torch.stack([plain, (adjusted.argmax(1) == labels) & _sound(logits)])
+    return torch.stack([plain, right(adjusted, labels)])
 
 
 def right(logits: Tensor, labels: Tensor) -> Tensor:
@@ -102,8 +106,8 @@ def right(logits: Tensor, labels: Tensor) -> Tensor:
 
 
 def _sound(logits: Tensor) -> Tensor:
-    """Where all logits are numbers: of others argmax would make the first class."""
-    return logits.isfinite().all(1)
+    """Where the largest logit is a number: without one argmax would make the first class. -∞ rules classes out."""
+    return logits.amax(1).isfinite()
 
 
 def accuracy(
@@ -121,36 +125,49 @@ def recalibrate(module: nn.Module, data: Dataset, place: Callable[[Inputs], Inpu
     """Recompute the kept statistics of normalisation layers on training data (HeteroFL's static batch normalisation).
 
     Means over batches of nearly equal size of each batch's mean and variance, with the layer's input as it is in this
-    submodel.
+    submodel. Random numbers that the model draws are the same each time, and torch's global streams stay as they are.
 
     Raises:
         ValueError: Fewer than two examples, or batch normalisation that keeps no statistics.
     """
     if len(data) < 2:
         raise ValueError(f"statistics of normalisation need at least 2 training examples, got {len(data)}")
+    norms = [norm for norm in trained_norms(module) if norm.track_running_stats]
+    module.eval()
+    momenta = [norm.momentum for norm in norms]
+    for norm in norms:
+        norm.reset_running_stats()
+        norm.train()
+    device = next(module.parameters()).device
+    try:
+        with torch.no_grad(), seeded(stream(0, "calibration"), device):
+            batches = torch.arange(len(data)).tensor_split(math.ceil(len(data) / CALIBRATION_BATCH))
+            for count, batch in enumerate(batches, 1):
+                for norm in norms:
+                    norm.momentum = 1 / count  # the mean over the batches so far
+                forward(module, place(data.batch(batch)))
+    finally:  # a forward pass in training may read them: the next client's must not differ for an evaluation
+        for norm, momentum in zip(norms, momenta, strict=True):
+            norm.momentum = momentum
+            norm.eval()
+
+
+def trained_norms(module: nn.Module) -> list[nn.modules.batchnorm._NormBase]:
+    """The layers that normalise by statistics which training moves; the module is put back in its mode.
+
+    Raises:
+        ValueError: Batch normalisation that keeps no statistics.
+    """
+    was_training = module.training
     module.train()  # a model may keep layers in evaluation mode: it trained with the statistics that they have
     norms = [m for m in module.modules() if isinstance(m, nn.modules.batchnorm._NormBase) and m.training]
-    module.eval()
+    module.train(was_training)
     if any(isinstance(norm, nn.modules.batchnorm._BatchNorm) and not norm.track_running_stats for norm in norms):
         raise ValueError(
             "batch normalisation without running statistics would be evaluated on the test batch's own; "
             "build it with track_running_stats=True"
         )
-    norms = [norm for norm in norms if norm.track_running_stats]
-    momenta = [norm.momentum for norm in norms]
-    for norm in norms:
-        norm.reset_running_stats()
-        norm.train()
-    try:
-        batches = torch.arange(len(data)).tensor_split(math.ceil(len(data) / CALIBRATION_BATCH))
-        for count, batch in enumerate(batches, 1):
-            for norm in norms:
-                norm.momentum = 1 / count  # the mean over the batches so far
-            forward(module, place(data.batch(batch)))
-    finally:  # a forward pass in training may read them: the next client's must not differ for an evaluation
-        for norm, momentum in zip(norms, momenta, strict=True):
-            norm.momentum = momentum
-            norm.eval()
+    return norms
 
 
 def evaluate(

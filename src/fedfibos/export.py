@@ -74,12 +74,12 @@ def submodel_module(model: Model, params: Params, submodel: Submodel, calibratio
     Raises:
         ValueError: The model has batch normalisation and there is no calibration set.
     """
-    module = copy.deepcopy(model.workspace(submodel).load(submodel.gather(params.flat))).eval()
+    # A workspace of its own: what a module keeps of a training step (an activation, say) could not be copied.
+    module = model.with_own_workspaces().workspace(submodel).load(submodel.gather(params.flat)).eval()
     if keeps_statistics(module):
         if calibration is None:
             raise ValueError("a model with batch normalisation needs training data to recalibrate on, got none")
-        with torch.inference_mode():
-            recalibrate(module, calibration, model.place)
+        recalibrate(module, calibration, model.place)
     fresh: dict[int, nn.Parameter] = {}  # a tied tensor stays one
     for owner in module.modules():
         for name, parameter in owner._parameters.items():
@@ -127,10 +127,11 @@ def export_submodel(
             got = write(module, examples, temporary, dict(about or {}), batch_size is None)
         except (OSError, SafetensorError, RuntimeError) as error:
             raise ExportError(f"{out.name} cannot be written: {str(error).splitlines()[0]}") from error
-        with torch.inference_mode():
+        with torch.no_grad():
             wanted = forward(module, examples)
-        difference = float((got - wanted).abs().max())
-        if not difference <= TOLERANCE * max(1.0, float(wanted.abs().max())):
+        difference = float((got - wanted).where(got != wanted, 0.0).abs().max())  # -inf is -inf
+        largest = wanted.abs().where(wanted.isfinite(), 0.0).max()
+        if not difference <= TOLERANCE * max(1.0, float(largest)):
             raise ExportError(f"{out.name} does not compute what the submodel does: outputs differ by {difference:.3g}")
         temporary.chmod(0o666 & ~_umask())  # safetensors writes for the owner alone
         temporary.replace(out)
@@ -145,7 +146,7 @@ def _safetensors(module: nn.Module, examples: Inputs, path: Path, about: dict[st
     save_model(module, str(path), about)  # a tied tensor is written once
     again = _emptied(module)
     load_model(again, path)
-    with torch.inference_mode():
+    with torch.no_grad():
         return forward(again, examples)
 
 
@@ -154,7 +155,7 @@ def _sparse(module: nn.Module, examples: Inputs, path: Path, about: dict[str, st
     write_sparse({k: v for k, v in module.state_dict().items() if k not in aliases}, path, about)
     again = _emptied(module)
     again.load_state_dict(read_sparse(path), strict=False)
-    with torch.inference_mode():
+    with torch.no_grad():
         return forward(again, examples)
 
 
@@ -173,7 +174,7 @@ def _torch_export(module: nn.Module, examples: Inputs, path: Path, about: dict[s
     torch.export.save(program, archive, extra_files={f"{key}.txt": text for key, text in about.items()})
     path.write_bytes(archive.getvalue())
     again = torch.export.load(path).module()
-    with torch.inference_mode():
+    with torch.no_grad():
         return forward(again, examples)
 
 

@@ -2,10 +2,35 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from torch import Tensor, nn
 
 Inputs = Tensor | dict[str, Tensor]
 """A batch as a model's forward takes it: a tensor, or named tensors that are passed as keyword arguments."""
+
+
+def check_inputs(what: str, inputs: Any) -> None:
+    """Raise ValueError unless a batch is what a model takes.
+
+    Args:
+        what: Whose batch it is, for the message.
+        inputs: The batch.
+    """
+    wanted = "a batch must be a tensor or a dict of tensors, passed by name"
+    if isinstance(inputs, dict):
+        for name, value in inputs.items():
+            if not isinstance(value, Tensor):
+                raise ValueError(f"{what}: {wanted}, got {type(value).__name__} for {name!r}")
+    elif not isinstance(inputs, Tensor):
+        raise ValueError(f"{what}: {wanted}, got {type(inputs).__name__}")
+
+
+def described(inputs: Inputs) -> str:
+    """Type and shape of an example: ``float32 of shape (3, 32, 32)``, by name where there are names."""
+    if isinstance(inputs, Tensor):
+        return f"{str(inputs.dtype).removeprefix('torch.')} of shape {tuple(inputs.shape[1:])}"
+    return ", ".join(f"{name!r} {described(tensor)}" for name, tensor in inputs.items())
 
 
 def forward(module: nn.Module, inputs: Inputs) -> Tensor:

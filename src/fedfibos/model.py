@@ -11,11 +11,12 @@ import torch
 from torch import Tensor, nn
 
 from fedfibos.channels.axes import Axes
+from fedfibos.channels.check import check_axes
 from fedfibos.channels.declared import named_axes, named_units
 from fedfibos.channels.derive import derive_axes
 from fedfibos.channels.resize import resized
 from fedfibos.inputs import Inputs
-from fedfibos.params import Layout, Params, layout_of, params_of
+from fedfibos.params import Layout, Params, layout_of, params_of, without_overlaps
 from fedfibos.replay import recorder
 from fedfibos.submodel import Mask, Submodel
 
@@ -35,7 +36,7 @@ class Workspace:
     """
 
     def __init__(self, module: nn.Module, layout: Layout, device: torch.device) -> None:
-        self.module = copy.deepcopy(module).to(device)
+        self.module = without_overlaps(copy.deepcopy(module)).to(device)  # its buffers are written in place
         self.layout = layout
         self.values = torch.zeros(layout.size, device=device)
         named = dict(self.module.named_parameters())
@@ -73,7 +74,7 @@ class Model:
         layout: Layout of the trainable parameters.
         device: Where training and evaluation run.
         example: One batch of inputs, from which the channel axes are derived when a method slices.
-        table: A hand-written table of channel axes, used instead.
+        table: A hand-written table of channel axes, used instead, and checked where there is an example.
         units: Layer -> channels of its output that belong together (heads); see :func:`derive_axes`.
         channels_last: Whether batches of images are laid out channels last.
     """
@@ -107,7 +108,8 @@ class Model:
         """Which tensor dimensions are the same channels: what slicing needs; derived on first use.
 
         Raises:
-            ValueError: They can't be derived (the layer is named), or there is neither example nor table.
+            ValueError: They can't be derived (the layer is named), there is neither example nor table, or the table is
+                not the model's (the axis is named).
         """
         if "axes" not in self._derived:
             self._derived["axes"] = self._derive_axes()
@@ -116,7 +118,12 @@ class Model:
     def _derive_axes(self) -> Axes:
         if self.table is None and self.example is None:
             raise ValueError("slicing needs an example batch or a table of axes, got a model with neither")
-        axes = self.table or derive_axes(self.module, self.example, self.units)
+        if self.table is None:
+            axes = derive_axes(self.module, self.example, self.units)
+        else:
+            axes = self.table
+            if self.example is not None:
+                check_axes(self.module, axes, self.example)
         if (fixed := _sliced_and_fixed(self.module, axes)) is not None:
             raise ValueError(
                 f"slicing needs every sliced tensor to be trained, got the frozen {fixed!r}, whose channels are cut: "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -113,19 +114,36 @@ def layout_of(module: nn.Module, maskable: Sequence[str] | None = None) -> Layou
             see :func:`maskable_names`.
 
     Raises:
-        ValueError: No trainable parameter, an unknown name, or a parameter that is not float32.
+        ValueError: No trainable or no maskable parameter, an unknown name, or a parameter that is not float32.
     """
     shapes = {name: tuple(p.shape) for name, p in module.named_parameters() if p.requires_grad}
     if not shapes:
         raise ValueError(f"the model must have trainable parameters, {type(module).__name__} has none")
-    for name, p in module.named_parameters():
-        if p.requires_grad and p.dtype != torch.float32:
-            raise ValueError(f"parameter {name!r} must be float32, got {p.dtype}")
+    check_float32(module)
     chosen = set(maskable_names(module) if maskable is None else maskable)
     if unknown := sorted(chosen - shapes.keys()):
         raise ValueError(f"maskable tensor {unknown[0]!r} is not a trainable parameter of the model")
+    if not any(math.prod(shapes[name]) for name in chosen):
+        where = "outside normalisation layers" if maskable is None else "named as maskable"
+        raise ValueError(f"the model must have trainable parameters {where} for capacities to choose from, got none")
     names = [n for n in shapes if n in chosen] + [n for n in shapes if n not in chosen]
     return Layout(tuple(names), tuple(shapes[n] for n in names), len(chosen))
+
+
+def check_float32(module: nn.Module) -> None:
+    """Raise ValueError for a trainable parameter of another type."""
+    for name, p in module.named_parameters():
+        if p.requires_grad and p.dtype != torch.float32:
+            raise ValueError(f"parameter {name!r} must be float32, got {p.dtype}")
+
+
+def without_overlaps(module: nn.Module) -> nn.Module:
+    """The module itself, once tensors whose entries share memory (expanded ones) have room for each entry."""
+    for tensor in (*module.parameters(), *module.buffers()):
+        strides = tensor.stride() if tensor.layout == torch.strided else ()
+        if any(stride == 0 and size > 1 for stride, size in zip(strides, tensor.shape, strict=False)):
+            tensor.data = tensor.data.contiguous()
+    return module
 
 
 def maskable_names(module: nn.Module, held: Sequence[str] = ()) -> list[str]:

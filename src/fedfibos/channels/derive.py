@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from fedfibos.channels.axes import Axes, Dimension, Part, nearest
-from fedfibos.channels.check import ADVICE, call, check_axes
+from fedfibos.channels.check import ADVICE, call, check_axes, fixed_draws
 from fedfibos.channels.resize import keeps_group_size
 
 _TWO_SIDED = (nn.modules.conv._ConvNd, nn.Linear)
@@ -114,7 +114,7 @@ def _trace(module: nn.Module, example_inputs: Any) -> _Trace:
         parameter.requires_grad_(True)  # the graph follows gradients
     graph = torch_pruning.DependencyGraph()
     try:
-        with torch.enable_grad():
+        with torch.enable_grad(), fixed_draws():
             graph.build_dependency(traced, example_inputs, forward_fn=call, verbose=False)
     except Exception as error:  # whatever the model's forward or the tracer raise
         raise _underivable("", f"tracing failed ({type(error).__name__}: {str(error).splitlines()[0]})") from error
@@ -140,10 +140,15 @@ def _read_group(graph: Any, producer: nn.Module, names: Mapping[Any, str], trace
             trace.logits.add(root)
         if isinstance(layer, nn.modules.conv._ConvNd) and layer.groups > 1 and not node.inputs:
             trace.fixed.add(root)  # its channels are those of the model's input
-        pruner = graph.get_pruner_of_module(layer)
-        length = pruner.get_out_channels(layer) if output else pruner.get_in_channels(layer)
-        if layer not in names or length is None:
-            continue  # an operation without tensors of its own, or one that treats all channels alike
+        if layer not in names:
+            continue  # an operation without tensors of its own
+        if isinstance(layer, nn.Parameter):  # torch-pruning remembers one dimension for all parameters: the last one's
+            length = layer.shape[trace.parameter_dims[names[layer]]]
+        else:
+            pruner = graph.get_pruner_of_module(layer)
+            length = pruner.get_out_channels(layer) if output else pruner.get_in_channels(layer)
+        if length is None:
+            continue  # it treats all channels alike
         slot = trace.slots.setdefault((names[layer], "out" if output else "in"), np.full((length, 2), -1))
         if max(item.idxs) >= length or (slot[item.idxs, 0] >= 0).any():
             raise _underivable(names[layer], "its channels belong to several axes at once")

@@ -40,6 +40,10 @@ def _shrunk(tensor: Tensor, shape: tuple[int, ...]) -> Tensor:
     return nn.Parameter(values, tensor.requires_grad) if isinstance(tensor, nn.Parameter) else values
 
 
+_GATES = {"LSTM": 4, "GRU": 3}
+"""Rows of a recurrent layer's weights for each hidden channel; one in a plain one."""
+
+
 def keeps_group_size(num_groups: int, num_channels: int) -> bool:
     """How a narrower GroupNorm groups its channels.
 
@@ -68,7 +72,10 @@ def _set_sizes(layer: nn.Module, num_features: int | None) -> None:
         layer.head_dim = layer.embed_dim // layer.num_heads
     elif isinstance(layer, nn.RNNBase):
         from_input, from_hidden = layer.all_weights[0][:2]
-        layer.input_size, layer.hidden_size = from_input.shape[1], from_hidden.shape[1]
+        layer.input_size, layer.hidden_size = from_input.shape[1], from_input.shape[0] // _GATES.get(layer.mode, 1)
+        layer.proj_size = from_hidden.shape[1] if layer.proj_size else 0
+    elif isinstance(layer, nn.RNNCellBase):
+        layer.input_size, layer.hidden_size = layer.weight_ih.shape[1], layer.weight_hh.shape[1]
     elif isinstance(layer, nn.PReLU):
         layer.num_parameters = layer.weight.numel()
     else:

@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedfibos.data.images import ImageData, TensorData
+from fedfibos.data.images import ImageData, TensorData, check_labels
 from fedfibos.types import Dataset
 
 
@@ -27,7 +27,8 @@ class Split:
         owners: int64, one a training example: whose it is, any numbers; None where the data set does not say.
 
     Raises:
-        ValueError: A split without examples, a label that is no position in ``classes``, or not an owner an example.
+        ValueError: A split without examples, labels that are not int64 or no positions in ``classes``, or not an owner
+            an example.
     """
 
     train: Dataset
@@ -50,6 +51,10 @@ class Split:
                 )
             if not len(data):
                 raise ValueError(f"data set {self.name!r}: it must have {what} examples, got none")
+            try:
+                check_labels(data.labels, len(data))
+            except ValueError as error:
+                raise ValueError(f"data set {self.name!r}: {what} {error}") from error
             low, high = int(data.labels.min()), int(data.labels.max())
             if low < 0 or high >= len(self.classes):
                 raise ValueError(

@@ -146,14 +146,16 @@ class FIARSE:
     def _ranked(self, layout: Layout, capacity: float) -> list[tuple[list[tuple[int, int]], int]]:
         """What is ranked together: ``(start, stop)`` of its tensors, and how many coordinates it keeps."""
         if self.scope == "layer":
-            spans = [[(start, stop)] for _, start, stop in layout.maskable()]
             if self.rounding == "ceil":
-                return list(zip(spans, layer_budgets(capacity, layout), strict=True))
+                counted = zip(layout.maskable(), layer_budgets(capacity, layout), strict=True)
+                return [([(start, stop)], count) for (_, start, stop), count in counted if stop > start]
+            spans = [[(start, stop)] for _, start, stop in layout.maskable() if stop > start]
         else:
             by_prefix: dict[str, list[tuple[int, int]]] = {}
             for name, start, stop in layout.maskable():
                 prefix = max((p for p in self.groups if name.startswith(p)), key=len, default="")
-                by_prefix.setdefault(prefix, []).append((start, stop))
+                if stop > start:
+                    by_prefix.setdefault(prefix, []).append((start, stop))
             named = [name for name, _, _ in layout.maskable()]
             if unused := [p for p in self.groups if not any(name.startswith(p) for name in named)]:
                 raise ValueError(f"group {unused[0]!r} begins no maskable tensor of the model")

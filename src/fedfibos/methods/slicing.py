@@ -15,12 +15,24 @@ from fedfibos.params import Layout, Params, is_normalisation, maskable_names
 from fedfibos.submodel import Slice, Submodel, check_capacity, full
 from fedfibos.types import Client, Upload
 
+_BY_ROWS = (nn.modules.conv._ConvNd, nn.Linear, nn.RNNBase, nn.RNNCellBase, nn.MultiheadAttention)
+"""Layers whose tensors have their output first."""
+
 CapacityBasis = Literal["parameters", "width"]
 """What a capacity is a fraction of: the maskable ``parameters`` or the channels of every axis (``width``)."""
 
 
 def width_of(model: Model, capacity: float, basis: CapacityBasis) -> float:
-    """The width, in (0, 1], that a capacity affords: itself, or the largest within the parameter budget."""
+    """The width, in (0, 1], that a capacity affords: itself, or the largest within the parameter budget.
+
+    Raises:
+        ValueError: Below capacity 1, the model has no channels to cut, or the capacity is too small.
+    """
+    if capacity < 1.0 and not model.axes.sizes:
+        raise ValueError(
+            f"slicing to capacity {capacity:g} needs a layer whose channels can be cut, the model has none (those of "
+            "its inputs and of its logits stay); use a method of masks"
+        )
     if basis == "width":
         check_capacity(capacity)
         return capacity
@@ -81,7 +93,7 @@ def input_dims(model: Model) -> dict[str, frozenset[int]]:
         dims = range(len(shape))
         if isinstance(layer, nn.modules.conv._ConvNd) and layer.transposed:
             inputs = {d for d in dims if d != 1} if len(shape) > 1 else set()
-        elif isinstance(layer, (nn.modules.conv._ConvNd, nn.Linear, nn.RNNBase, nn.MultiheadAttention)):
+        elif isinstance(layer, _BY_ROWS):
             inputs = set(dims[1:])
         elif isinstance(layer, nn.Embedding):
             inputs = {0}

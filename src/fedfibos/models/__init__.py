@@ -9,16 +9,17 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
 from fedfibos.data.texts import TextData
-from fedfibos.inputs import Inputs, forward
+from fedfibos.inputs import Inputs, described, forward
 from fedfibos.models.cnn import CNN
 from fedfibos.models.lenet import LeNet
 from fedfibos.models.mlp import MLP
 from fedfibos.models.resnet import resnet8, resnet18
 from fedfibos.models.text import text_classifier
-from fedfibos.own import called, find, is_own
-from fedfibos.params import is_normalisation
+from fedfibos.own import called, find, is_own, told
+from fedfibos.params import check_float32, is_normalisation
 from fedfibos.types import Dataset
 from fedfibos.validation import check_name
 
@@ -120,6 +121,8 @@ def encode(name: str, data: Dataset, options: Mapping[str, Any]) -> Dataset:
 def check_module(name: str, module: nn.Module, example: Inputs, num_classes: int, seed: int = 0) -> None:
     """Raise ValueError unless a model maps a batch to one score a class: in a line, before anything is trained.
 
+    Its copies must do so too, in training as in evaluation, by parameters of their own with dense gradients.
+
     Args:
         name: The model's name, for the message.
         module: The model; layers that take their size from the first batch (``nn.LazyLinear``) get it here.
@@ -130,19 +133,110 @@ def check_module(name: str, module: nn.Module, example: Inputs, num_classes: int
     if isinstance(module, torch.jit.ScriptModule):
         raise ValueError(f"model.name = {name!r}: it must give a plain nn.Module, got a scripted one")
     try:
-        copy.deepcopy(module)  # every client's workspace is one
-    except Exception as error:
-        raise ValueError(f"model.name = {name!r}: the module cannot be copied: {error}") from error
+        check_float32(module)
+    except ValueError as error:
+        raise ValueError(f"model.name = {name!r}: {error}") from error
+    lazy = any(is_lazy(tensor) for tensor in (*module.parameters(), *module.buffers()))
+    twin = None if lazy else _copied(name, module)  # before the module runs: it may keep what it computes
     was_training = module.training
     module.eval()
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         torch.default_generator.manual_seed(seed)
-        logits = called("model.name", name, forward, module, example)
+        try:
+            logits = called("model.name", name, forward, module, example)
+        except ValueError as error:
+            tensors = [example] if isinstance(example, Tensor) else example.values()
+            if any(tensor.is_floating_point() and tensor.dtype != torch.float32 for tensor in tensors):
+                raise ValueError(f"{error}; an example is {described(example)}, parameters are float32") from error
+            raise
     module.train(was_training)
+    _check_logits(name, logits, num_classes)
+    _check_copy(name, module, twin or _copied(name, module), example, num_classes)
+
+
+def check_test_inputs(name: str, module: nn.Module, train: Inputs, test: Inputs) -> None:
+    """Raise ValueError for test inputs of another kind than training ones which the model cannot take.
+
+    Args:
+        name: The model's name, for the message.
+        module: The model.
+        train: A batch of training examples.
+        test: A batch of test examples.
+    """
+    if described(train) == described(test):
+        return
+    trial = copy.deepcopy(module).eval()
+    try:
+        with torch.random.fork_rng(devices=[]), torch.no_grad():
+            called("model.name", name, forward, trial, test)
+    except ValueError as error:
+        kinds = f"a test example is {described(test)}, a training example {described(train)}"
+        raise ValueError(f"{kinds}: {error}") from error
+
+
+def _copied(name: str, module: nn.Module) -> nn.Module:
+    """A copy of the module; every client's workspace is one."""
+    try:
+        return copy.deepcopy(module)
+    except Exception as error:
+        raise ValueError(f"model.name = {name!r}: the module cannot be copied: {error}") from error
+
+
+def _check_logits(name: str, logits: object, num_classes: int, when: str = "") -> None:
+    """Raise ValueError unless they are one score a class of two examples."""
     got = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
     if got != (2, num_classes):
         wanted = f"logits of shape (2, {num_classes}), one a class"
-        raise ValueError(f"model.name = {name!r}: it must map 2 examples to {wanted}, got {got}")
+        raise ValueError(f"model.name = {name!r}: it must map 2 examples to {wanted}, got {got}{when}")
+
+
+def _check_copy(name: str, module: nn.Module, twin: nn.Module, example: Inputs, num_classes: int) -> None:
+    """Raise ValueError unless a copy of the module gives logits by its own parameters, in both modes.
+
+    A function that the module keeps and that refers to the module (a lambda, a hook) is not copied: in a copy it goes
+    on using the module's parameters, which no client trains.
+
+    Args:
+        name: The model's name.
+        module: The model.
+        twin: A copy of it, which is run here.
+        example: A batch of two examples.
+        num_classes: C.
+    """
+    theirs = {key: p for key, p in module.named_parameters() if p.requires_grad}
+    own = {key: p for key, p in twin.named_parameters() if p.requires_grad}
+    for training in (False, True):
+        twin.train(training)
+        try:
+            with torch.random.fork_rng(devices=[]), torch.enable_grad():
+                logits = forward(twin, example)
+        except Exception as error:
+            if training:  # it needs more than two examples, say; training itself tells what is wrong
+                return
+            raise ValueError(
+                f"model.name = {name!r}: a copy of the module fails where the module does not, with {told(error)}; a "
+                "function kept in it (a lambda, a hook) may refer to the module itself: make it a method"
+            ) from error
+        _check_logits(name, logits, num_classes, " in training mode" if training else "")
+        if not logits.requires_grad:
+            continue
+        tensors = (*own.values(), *theirs.values())
+        try:
+            gradients = torch.autograd.grad(logits.float().sum(), tensors, allow_unused=True)
+        except RuntimeError:  # training itself tells what is wrong
+            continue
+        for key, gradient in zip(theirs, gradients[len(own) :], strict=True):
+            if gradient is not None:
+                raise ValueError(
+                    f"model.name = {name!r}: in a copy of the module a function kept in it (a lambda, a hook) goes on "
+                    f"using parameter {key!r} of the module itself, which nobody would train: make it a method"
+                )
+        for key, gradient in zip(own, gradients, strict=False):
+            if gradient is not None and gradient.layout != torch.strided:
+                raise ValueError(
+                    f"model.name = {name!r}: gradients must be dense, got sparse ones of parameter {key!r}: "
+                    "build nn.Embedding with sparse=False"
+                )
 
 
 def moved_buffers(module: nn.Module, example: Inputs) -> list[str]:

@@ -18,10 +18,11 @@ from fedfibos.config.experiment import Experiment
 from fedfibos.config.idle import idle
 from fedfibos.data import Split, incomplete, load
 from fedfibos.environment import usable_cores
-from fedfibos.evaluate import evaluate
+from fedfibos.evaluate import evaluate, trained_norms
+from fedfibos.inputs import check_inputs
 from fedfibos.method import Method
 from fedfibos.model import Model, has_batch_norm, keeps_statistics, model_of
-from fedfibos.models import build, check_module, encode, moved_buffers
+from fedfibos.models import build, check_module, check_test_inputs, encode, moved_buffers
 from fedfibos.params import maskable_names
 from fedfibos.readable import counted
 from fedfibos.reproducible import reproducible
@@ -85,7 +86,12 @@ def build_world(
         train=encode(choice.name, split.train, choice.options),
         test=encode(choice.name, split.test, choice.options),
     )
+    if len(split.train) < 2:
+        raise ValueError(f"data set {split.name!r}: it must have at least 2 training examples, got {len(split.train)}")
     example = split.train.batch(torch.arange(2))  # where the module is built and its channels are traced: on the CPU
+    test_example = split.test.batch(torch.arange(min(2, len(split.test))))
+    check_inputs(f"data set {split.name!r}", example)
+    check_inputs(f"data set {split.name!r}", test_example)
     if torch.device(device).type != "cpu":
         split = split.to(torch.device(device))
     population = populate(experiment, split, warn)
@@ -98,6 +104,9 @@ def build_world(
         **choice.options,
     )
     check_module(choice.name, module, example, len(split.classes), experiment.seed)
+    check_test_inputs(choice.name, module, example, test_example)
+    if keeps_statistics(module):
+        trained_norms(module)  # said before the first round, not at its evaluation
     for buffer in moved_buffers(module, example):
         warn(
             f"training changes the buffer {buffer!r} of the model, which no client keeps: every round and evaluation "
