@@ -12,7 +12,7 @@ from fedfibos.config.experiment import load_experiment, to_toml
 from fedfibos.config.idle import RULES, idle
 from fedfibos.config.settings import groups
 from fedfibos.config.study import load_study
-from fedfibos.methods import METHODS
+from fedfibos.methods import IDLE, METHODS
 from fedfibos.models import MODELS
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -93,6 +93,10 @@ def test_the_command_finds_by_key_and_by_section(capsys):
         ),
         (["method.fisher=literal", "method.dense_every=5"], []),
         (
+            ["method.criterion=magnitude", "method.dense_every=4"],
+            ["method.dense_every = 4 has no effect without method.criterion = one of 'fisher', 'ssp'"],
+        ),
+        (
             ["method.fisher=dense", "method.criterion=magnitude"],
             ["method.fisher = 'dense' has no effect without method.criterion = one of 'fisher', 'ssp'"],
         ),
@@ -114,6 +118,9 @@ def test_the_rules_name_settings_that_exist():
     keys = {setting.key for group in groups() for setting in group.settings}
     for idle_keys, decides, _ in RULES:
         assert {*idle_keys, decides} <= keys
+    for method, rules in IDLE.items():
+        for names, decides, _ in rules:
+            assert {*names, decides} <= {field.name for field in dataclasses.fields(METHODS[method])}
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,9 @@ from fedfibos.params import Params
 from fedfibos.submodel import Submodel
 from fedfibos.types import Client, State, Upload
 
+Idle = tuple[tuple[str, ...], str, tuple[str, ...]]
+"""Settings, the one that decides whether they matter, and its values with which they do."""
+
 
 class Method(Protocol):
     """A federated method: five verbs, the lines of the paper's Algorithm 1.

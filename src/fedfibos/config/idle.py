@@ -8,34 +8,32 @@ from typing import Any
 from fedfibos.config.experiment import Experiment
 from fedfibos.data.partition import Partition
 from fedfibos.dotted import flat
+from fedfibos.method import Idle
+from fedfibos.methods import IDLE
 from fedfibos.training import LocalTraining
 from fedfibos.validation import listed, shown
 
-RULES: tuple[tuple[tuple[str, ...], str, tuple[str, ...]], ...] = (
+RULES: tuple[Idle, ...] = (
     (("data.partition.alpha",), "data.partition.scheme", ("dirichlet", "dirichlet-by-class")),
     (("data.partition.classes_per_client",), "data.partition.scheme", ("pathological",)),
     (("data.partition.min_size", "data.partition.max_attempts"), "data.partition.scheme", ("dirichlet-by-class",)),
     (("local.momentum",), "local.optimizer", ("sgd",)),
     (("local.betas",), "local.optimizer", ("adamw",)),
     (("local.milestones", "local.decay"), "local.schedule", ("milestones",)),
-    (("method.blend", "method.blend_of"), "method.sharing", ("blend",)),
-    (("method.dense_every",), "method.fisher", ("held", "literal")),
-    (("method.sharing",), "method.criterion", ("fisher", "ssp", "random")),
-    (
-        ("method.ema_rate", "method.prior", "method.fisher", "method.fisher_from", "method.dense_every"),
-        "method.criterion",
-        ("fisher", "ssp"),
-    ),
 )
-"""Keys, the key that decides whether they matter, and the values with which they do."""
+"""Keys, the key that decides whether they matter, and the values with which they do; a method's own are beside it."""
 
 
 def idle(experiment: Experiment) -> list[str]:
     """One line for every setting that was changed from its default and has no effect."""
     values, defaults = _chosen(experiment), _defaults(experiment)
+    own = [
+        (tuple(f"method.{name}" for name in names), f"method.{decides}", used)
+        for names, decides, used in IDLE.get(experiment.method.name, ())
+    ]
     return [
         f"{key} = {shown(values[key])} has no effect without {decides} = {listed(used)}"
-        for keys, decides, used in RULES
+        for keys, decides, used in (*RULES, *own)
         for key in keys
         if values.get(key) != defaults.get(key) and values.get(decides) not in used
     ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from fedfibos.method import Method
+from fedfibos.method import Idle, Method
 from fedfibos.methods import fedbrb as _fedbrb
 from fedfibos.methods import fedfibos as _fedfibos
 from fedfibos.methods import fedrolex as _fedrolex
@@ -36,4 +36,7 @@ PRESETS: dict[str, dict[str, dict[str, Any]]] = {
 }
 """Method -> preset -> field values; fields given beside a preset override it."""
 
-__all__ = ["FIARSE", "METHODS", "PRESETS", "FedAvg", "FedBRB", "FedFIbOS", "FedRolex", "HeteroFL", "Method"]
+IDLE: dict[str, tuple[Idle, ...]] = {"fedfibos": _fedfibos.IDLE}
+"""Method -> settings of its own that change nothing because of others."""
+
+__all__ = ["FIARSE", "IDLE", "METHODS", "PRESETS", "FedAvg", "FedBRB", "FedFIbOS", "FedRolex", "HeteroFL", "Method"]

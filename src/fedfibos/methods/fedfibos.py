@@ -35,6 +35,7 @@ from fedfibos.aggregate import Average, Sums
 from fedfibos.fields import check_fields, check_positive
 from fedfibos.fisher import Ema, FisherObserver
 from fedfibos.local import local_training
+from fedfibos.method import Idle
 from fedfibos.model import Model
 from fedfibos.params import Params
 from fedfibos.streams import stream
@@ -255,6 +256,14 @@ def _row(state: State, client: Client) -> Tensor:
     prior, row = state.tensors["prior"], state.rows.get(client.id)
     return prior if row is None else row.to(prior.device)
 
+
+IDLE: tuple[Idle, ...] = (
+    (("blend", "blend_of"), "sharing", ("blend",)),
+    (("dense_every",), "fisher", ("held", "literal")),
+    (("sharing",), "criterion", ("fisher", "ssp", "random")),
+    (("ema_rate", "prior", "fisher", "fisher_from", "dense_every"), "criterion", ("fisher", "ssp")),
+)
+"""Settings that change nothing because of others."""
 
 PRESETS: dict[str, dict[str, Any]] = {
     "algorithm1": {
