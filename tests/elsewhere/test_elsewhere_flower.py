@@ -19,25 +19,27 @@ ROUNDING = 2e-6
 SETTINGS = [*(f"method={{name='{name}'}}" for name in METHODS), "method.preset='algorithm1'"]
 
 
-def deployment(folder: Path, device: str, *overrides: str, **federation: str) -> Deployment:
+def deployment(folder: Path, where: str, *overrides: str, **federation: str) -> Deployment:
     folder.mkdir()
     fleet = Deployment(experiment_of(folder, "model.norm='batch'", *overrides), folder / "state", **federation)
     for node in fleet.nodes.values():
-        node.config["device"] = device
+        node.config["device"] = where
     return fleet
 
 
 @pytest.mark.parametrize(("settings", "scores"), [*((s, "server") for s in SETTINGS), (SETTINGS[-1], "client")])
 def test_a_fleet_trains_the_same_elsewhere(settings, scores, tmp_path):
-    ends = []
+    ends, accuracies = [], []
     for device in ("cpu", "elsewhere"):
-        fleet = deployment(tmp_path / device, device, settings, scores=scores)
+        fleet = deployment(tmp_path / device, device, settings, scores=scores, device=device)
         run = tmp_path / device / "run"
-        fleet.run(run)
+        fleet.run(run, load("digits"))
         assert all(not line["rejected"] and len(line["participants"]) == 4 for line in lines_of(run))
         ends.append(load_file(run / "checkpoint" / "round-000003" / "params.safetensors")["flat"])
+        accuracies.append(lines_of(run)[-1]["evaluation"]["global"]["full"])
     assert torch.allclose(*ends, rtol=0, atol=ROUNDING)
     assert not torch.equal(*ends)  # it was another device
+    assert accuracies[0] == pytest.approx(accuracies[1], abs=2 / 360)
 
 
 @pytest.mark.parametrize("name", ["heterofl", "fedfibos"])

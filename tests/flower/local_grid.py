@@ -22,6 +22,7 @@ from flwr.serverapp import Grid
 from flwr.supercore.task_identity import TaskIdentity
 
 from fedfibos.config.experiment import Experiment, load_experiment, to_toml
+from fedfibos.data import Split
 from fedfibos.flower import Task, client_app, server_app
 from fedfibos.flower.new import TEMPLATE
 from fedfibos.flower.task import Federation
@@ -174,10 +175,11 @@ class Deployment:
         """The node of a client."""
         return next(node for node in self.nodes.values() if node.config["client-id"] == client)
 
-    def run(self, out: Path, **config: Any) -> dict[str, Any]:
-        """All rounds; the content of ``final.json``."""
+    def run(self, out: Path, on: Split | None = None, **config: Any) -> dict[str, Any]:
+        """All rounds, evaluated on a data set if there is one; the content of ``final.json``."""
         config = {"run-dir": str(out), **config}
-        server_app(lambda config: self.task)(LocalGrid(self.nodes, config), server_context(config))
+        options = {} if on is None else {"test": lambda config: on.test, "calibration": lambda config: on.train}
+        server_app(lambda config: self.task, **options)(LocalGrid(self.nodes, config), server_context(config))
         return json.loads((out / "final.json").read_text())
 
 

@@ -22,6 +22,7 @@ from torch import nn
 from fedfibos.cli import main
 from fedfibos.cli.flower import show_traffic
 from fedfibos.cost import cost
+from fedfibos.evaluate import correct
 from fedfibos.flower import client_app, server_app
 from fedfibos.flower.demo import Outcome, Traffic
 from fedfibos.flower.launch import LaunchError, Processes, free_port
@@ -480,3 +481,20 @@ def test_a_device_with_other_frozen_weights_is_named(tmp_path, caplog, scores, w
         server_app(task)(LocalGrid(nodes, config), server_context(config))
     assert caplog.text.count("has other") == 1
     assert re.search(rf"client 1 has other {warned}", caplog.text)
+
+
+def test_as_many_personal_submodels_are_evaluated_as_the_task_says(tmp_path, monkeypatch):
+    """Each takes the whole test set: with many devices connected that is the server's longest work."""
+    whole: list[bool] = []
+
+    def watched(model, params, trial, *rest):
+        whole.append(trial.indices is None)
+        return correct(model, params, trial, *rest)
+
+    monkeypatch.setattr(importlib.import_module("fedfibos.flower.server_app"), "correct", watched)
+    nodes = [{"client-id": n, "capacity": 0.25} for n in range(4)]
+    overrides = {"method.preset": "algorithm1", "federation.rounds": 1, "federation.cohort": 4}
+    for limit, wanted in (({}, 4), ({"federation.submodel_clients": 1}, 1)):
+        whole.clear()
+        run_template(tmp_path / str(len(limit)), nodes, **overrides, **limit)
+        assert sum(whole) == 1 + wanted  # the full model too

@@ -14,8 +14,12 @@ from fedfibos.types import Client, Upload
 from fedfibos.wire.payload import WireError
 
 
-def usable(name: str) -> torch.device:
+def usable(name: str, key: str) -> torch.device:
     """The torch device of that name.
+
+    Args:
+        name: As torch writes it.
+        key: Where it is set, for the message.
 
     Raises:
         WireError: torch knows none, or cannot compute on it here.
@@ -24,9 +28,7 @@ def usable(name: str) -> torch.device:
         return torch.zeros(1, device=name).device
     except (RuntimeError, AssertionError, NotImplementedError) as error:  # no such name; built without; none there
         reason = str(error).splitlines()[0]
-        raise WireError(
-            f"device of the node config must be one that torch can use here, got {name!r}: {reason}"
-        ) from None
+        raise WireError(f"{key} must be one that torch can use here, got {name!r}: {reason}") from None
 
 
 def trained(task: Task, params: Params, submodel: Submodel, client: Client) -> Upload:

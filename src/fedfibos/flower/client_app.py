@@ -135,7 +135,7 @@ def _placed(task: MakeTask, context: Context) -> Task:
 
 
 def _device(context: Context) -> torch.device:
-    return usable(_setting(context, "device", str) or "cpu")
+    return usable(_setting(context, "device", str) or "cpu", "device of the node config")
 
 
 def _check_names(context: Context) -> None:

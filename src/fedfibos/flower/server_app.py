@@ -13,6 +13,7 @@ from flwr.serverapp import Grid, ServerApp
 from torch import Tensor
 
 from fedfibos.evaluate import Trial, correct, evaluate
+from fedfibos.flower.accelerator import usable
 from fedfibos.flower.client_app import MakeTask
 from fedfibos.flower.strategy import LOG, Round, SubmodelStrategy, arrays_of, clients_of
 from fedfibos.flower.task import Settings, Task
@@ -181,13 +182,15 @@ def on_test_set(task: Task, test: Dataset, calibration: Dataset | None = None) -
     Where clients hold their scores, the server knows no submodel before it is told: the full model only.
 
     Raises:
-        ValueError: Batch normalisation without training examples to recalibrate it on.
+        ValueError: Batch normalisation without training examples to recalibrate it on, or no such device.
     """
     if keeps_statistics(task.model.module) and calibration is None:
         raise ValueError("a model with batch normalisation needs calibration data to be evaluated, got none")
 
+    model = task.model.on(usable(task.federation.device, "federation.device"))  # it copies parameters there
+
     def run(params: Params, trials: Any) -> Any:
-        return (correct(task.model, params, trial, test, BATCH, calibration) for trial in trials)
+        return (correct(model, params, trial, test, BATCH, calibration) for trial in trials)
 
     def evaluated(done: Round) -> dict[str, Any]:
         if task.federation.scores == "client":
@@ -200,6 +203,7 @@ def on_test_set(task: Task, test: Dataset, calibration: Dataset | None = None) -
             }
         clients = clients_of(task, done.roster, list(done.roster), done.number)
         nothing = cast(Sequence[Tensor], dict.fromkeys(done.roster, torch.empty(0, dtype=torch.int64)))
-        return evaluate(task.method, task.model, done.state, done.params, clients, nothing, run)
+        limit = task.federation.submodel_clients
+        return evaluate(task.method, task.model, done.state, done.params, clients, nothing, run, limit)
 
     return evaluated

@@ -45,6 +45,9 @@ class Federation:
         deadline: Seconds that clients have for an answer.
         wait: Seconds to wait for ``cohort`` clients before a round; then those that are there take part.
         evaluate_every: Rounds between evaluations on the server's test set.
+        submodel_clients: Where submodels are personal: at most so many clients of each capacity are evaluated; None:
+            all.
+        device: Where the server evaluates: ``cpu``, or an accelerator that torch sees.
         checkpoint_every: Rounds between checkpoints.
     """
 
@@ -57,6 +60,8 @@ class Federation:
     deadline: Seconds = 600.0
     wait: Seconds = 120.0
     evaluate_every: Positive = 10
+    submodel_clients: Positive | None = None
+    device: str = "cpu"
     checkpoint_every: Positive = 1
 
     def __post_init__(self) -> None:
@@ -152,7 +157,7 @@ def task_of(module: nn.Module, config: Settings, *, example: Inputs | None = Non
         "seed": seed,
         "method": {"name": choice.name, **choice.settings},
         "local": {k: v for k, v in dataclasses.asdict(local).items() if v is not None},
-        "federation": dataclasses.asdict(federation),
+        "federation": {k: v for k, v in dataclasses.asdict(federation).items() if v is not None},
         **({"held": list(held)} if held else {}),
         **({"app": own} if own else {}),
     }

@@ -57,6 +57,7 @@ FREE = frozenset(
         "run.checkpoint_every",
         "federation.checkpoint_every",  # this and the following: of a Flower app
         "federation.deadline",
+        "federation.device",
         "federation.min_participants",
         "federation.wait",
     }
