@@ -492,9 +492,9 @@ def test_as_many_personal_submodels_are_evaluated_as_the_task_says(tmp_path, mon
         return correct(model, params, trial, *rest)
 
     monkeypatch.setattr(importlib.import_module("fedfibos.flower.server_app"), "correct", watched)
-    nodes = [{"client-id": n, "capacity": 0.25} for n in range(4)]
-    overrides = {"method.preset": "algorithm1", "federation.rounds": 1, "federation.cohort": 4}
-    for limit, wanted in (({}, 4), ({"federation.submodel_clients": 1}, 1)):
+    nodes = [{"client-id": n, "capacity": 0.25} for n in range(3)]
+    overrides = {"method.preset": "algorithm1", "federation.rounds": 1}
+    for limit, wanted in (({}, 3), ({"federation.submodel_clients": 1}, 1)):
         whole.clear()
         run_template(tmp_path / str(len(limit)), nodes, **overrides, **limit)
         assert sum(whole) == 1 + wanted  # the full model too
