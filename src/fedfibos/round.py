@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import torch
 
 from fedfibos.aggregate import Sums
-from fedfibos.local import LocalTrainingError
+from fedfibos.local import LocalTrainingError, seeded
 from fedfibos.method import Method
 from fedfibos.model import Model
 from fedfibos.params import Params
@@ -180,15 +180,25 @@ def run_in_turn(
 
 
 def outcome_of(method: Method, model: Model, params: Params, client: Client, submodel: Submodel) -> Upload | str:
-    """One client's local training: its upload, or in one line why it cannot train.
-
-    Raises:
-        ValueError: The method's upload is none of that submodel; see :func:`answer_to`.
-    """
+    """One client's local training: its upload, or in one line why it cannot train."""
     try:
-        return answer_to(submodel, method.train(model, params, submodel, client), params)
+        return upload_of(method, model, params, client, submodel)
     except LocalTrainingError as error:
         return str(error)
+
+
+def upload_of(method: Method, model: Model, params: Params, client: Client, submodel: Submodel) -> Upload:
+    """The upload of one client's local training, checked.
+
+    What a method draws from torch's global stream is the client's own too: the same wherever it trains.
+
+    Raises:
+        LocalTrainingError: It cannot train.
+        ValueError: The method's upload is none of that submodel; see :func:`answer_to`.
+    """
+    with seeded(client.stream("train"), torch.device("cpu")):
+        upload = method.train(model, params, submodel, client)
+    return answer_to(submodel, upload, params)
 
 
 def answer_to(submodel: Submodel, upload: Upload, params: Params) -> Upload:

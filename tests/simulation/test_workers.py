@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from dataclasses import dataclass, replace
 
 import pytest
 import torch
@@ -17,6 +18,7 @@ from fedfibos.round import federated_round
 from fedfibos.simulation.overlapped import Overlapped
 from fedfibos.simulation.setting import Setting
 from fedfibos.simulation.workers import InProcess, WorkerPool
+from fedfibos.submodel import holding
 from fedfibos.training import LocalTraining
 from fedfibos.types import Client
 
@@ -119,3 +121,30 @@ def test_workers_stop_with_their_pool():
     processes = list(pool._processes)
     pool.close()
     assert not any(process.is_alive() for process in processes)
+
+
+@dataclass(frozen=True)
+class Noisy:
+    """FIARSE whose clients add noise from torch's global stream to what they send."""
+
+    def __getattr__(self, name):
+        return getattr(METHODS["fiarse"](), name)
+
+    def train(self, model, params, submodel, client):
+        upload = METHODS["fiarse"]().train(model, params, submodel, client)
+        held = holding(submodel, model.layout.size)
+        return replace(upload, delta=upload.delta + 0.01 * torch.randn(model.layout.size) * held)
+
+
+def test_a_method_that_draws_global_random_numbers_draws_the_same_ones_anywhere():
+    of = replace(setting("fiarse"), method=Noisy())
+    before = torch.get_rng_state()
+    params, *_ = two_rounds(of, InProcess(of))
+    assert torch.equal(torch.get_rng_state(), before)
+    torch.rand(7)
+    pool = WorkerPool(of, 2)
+    try:
+        pooled, *_ = two_rounds(of, pool)
+    finally:
+        pool.close()
+    assert pooled.sha256() == params.sha256()

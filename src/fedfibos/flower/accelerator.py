@@ -8,7 +8,7 @@ import torch
 
 from fedfibos.flower.task import Task
 from fedfibos.params import Params
-from fedfibos.round import answer_to
+from fedfibos.round import upload_of
 from fedfibos.submodel import Submodel
 from fedfibos.types import Client, Upload
 from fedfibos.wire.payload import WireError
@@ -46,7 +46,7 @@ def trained(task: Task, params: Params, submodel: Submodel, client: Client) -> U
     """
     there, cpu = task.model.device, torch.device("cpu")
     params, placed = params.to(there), submodel.to(there)
-    upload = answer_to(placed, task.method.train(task.model, params, placed, client), params)
+    upload = upload_of(task.method, task.model, params, client, placed)
     return replace(
         upload,
         submodel=submodel,
