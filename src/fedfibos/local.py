@@ -129,12 +129,10 @@ def local_training(
     """
     data, local = client.data, client.local
     if data is None or len(data) == 0:
-        raise LocalTrainingError(f"client {client.id} has no training example, wanted at least 1")
+        raise LocalTrainingError("it has no training example, wanted at least 1")
     work = model.workspace(submodel)
     if work.has_batch_norm and min(len(data), local.batch_size) == 1:
-        raise LocalTrainingError(
-            f"client {client.id} trains on batches of one example, batch normalisation wants at least 2"
-        )
+        raise LocalTrainingError("it trains on batches of one example, batch normalisation wants at least 2")
     start = submodel.gather(params.flat)
     module = work.load(start)
     module.train()

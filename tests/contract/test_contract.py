@@ -237,7 +237,7 @@ def test_an_empty_client_is_rejected_and_named(method, model):
     clients = cohort()
     clients[1] = replace(clients[1], data=clients[1].data.subset(torch.arange(0)))
     _, _, report = federated_round(method, model, method.init(params), params, clients)
-    assert report.rejected == {1: "client 1 has no training example, wanted at least 1"}
+    assert report.rejected == {1: "it has no training example, wanted at least 1"}
     _, _, sound = federated_round(method, model, method.init(params), params, cohort())
     assert report.bytes_down == sound.bytes_down  # it was sent its submodel
     assert report.bytes_up < sound.bytes_up

@@ -68,7 +68,7 @@ def test_any_number_of_workers_gives_the_same_bytes(name, settings, workers):
     finally:
         pool.close()
     assert params.sha256() == pooled_params.sha256()
-    assert rejected == pooled_rejected == {4: "client 4 has no training example, wanted at least 1"}
+    assert rejected == pooled_rejected == {4: "it has no training example, wanted at least 1"}
     assert all(torch.equal(state.tensors[name], pooled_state.tensors[name]) for name in state.tensors)
     assert state.rows.clients() == pooled_state.rows.clients()
     assert all(torch.equal(state.rows.get(n), pooled_state.rows.get(n)) for n in state.rows.clients())
@@ -83,7 +83,7 @@ def test_clients_side_by_side_give_the_same_bytes(name, settings, width):
     params, state, rejected, scores = two_rounds(of, InProcess(of))
     lanes_params, lanes_state, lanes_rejected, lanes_scores = two_rounds(of, Overlapped(of, width))
     assert params.sha256() == lanes_params.sha256()
-    assert rejected == lanes_rejected == {4: "client 4 has no training example, wanted at least 1"}
+    assert rejected == lanes_rejected == {4: "it has no training example, wanted at least 1"}
     assert all(torch.equal(state.tensors[name], lanes_state.tensors[name]) for name in state.tensors)
     assert all(torch.equal(state.rows.get(n), lanes_state.rows.get(n)) for n in state.rows.clients())
     assert all(torch.equal(a, b) for a, b in zip(scores, lanes_scores, strict=True))
