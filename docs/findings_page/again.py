@@ -29,8 +29,23 @@ def dense(study: Study) -> list[str]:
             _compared(study, cell, "fedfibos-none-dense", "fedfibos-none"),
             _compared(study, cell, "fedfibos-none", "fiarse"),
             _compared(study, cell, "fedfibos-none-dense", "fiarse"),
+            *_worth(study, cell),
         ]
     return parts
+
+
+def _worth(study: Study, cell: tuple[str, str]) -> list[str]:
+    """Whether estimates on all parameters pay for what they cost."""
+    one, other = "fedfibos-none-dense", "fedfibos-none"
+    gaps = {place: study.difference(cell, one, other, *keys) for place, keys in PLACES.items()}
+    sent = [study.spread(cell, name, "bytes", "up") for name in (one, other)]
+    if sent[0] is None or sent[1] is None:
+        return []
+    price = f"a full-size backward pass on every device and {sent[0].mean / sent[1].mean:.1f} times the bytes up"
+    ahead = [place for place, gap in gaps.items() if gap is not None and gap.clear(1)]
+    if ahead:
+        return [f"**So there is something in it** {' and '.join(ahead)}, for {price}."]
+    return [f"**So nothing here says that it is worth its price**, {price}: the default stays as it is."]
 
 
 def text_at_one_rate(study: Study) -> list[str]:
