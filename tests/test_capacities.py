@@ -101,7 +101,7 @@ def test_capacities_of_known_devices(tmp_path):
     assert load_experiment(tmp_path / "b.toml") == experiment
     for wrong, message in (
         ("[1.0]", r"federation\.assigned must be 4 capacities, one a client, .* got 1 with 'fixed'"),
-        ("[1.0, 1.0, 1.0, 0.0]", r"capacity must be in \(0, 1\], got 0"),
+        ("[1.0, 1.0, 1.0, 0.0]", r"federation\.assigned must be capacities in \(0, 1\], got 0 for client 3"),
     ):
         with pytest.raises(ExperimentError, match=message):
             load_experiment(tmp_path / "a.toml", [f"federation.assigned={wrong}"])
