@@ -41,7 +41,7 @@ def page(results: Path) -> str:
         *elsewhere.normalised(norm, images),
         *elsewhere.cifar100(hundred),
         *elsewhere.ag_news(text),
-        *again.text_at_one_rate(load_ag_news_tuned(small)),
+        *again.text_at_one_rate(load_ag_news_tuned(small), text),
         AGAIN,
     ]
     return "\n\n".join(parts) + "\n"

@@ -82,7 +82,8 @@ def on_text(study: Study) -> str:
         f"not told the two apart), and in the other capacity mix {verdict(again)} ({again.n} seeds). At the best "
         f"learning rate tried of each, on validation texts and one seed: {100 * tuned['fedfibos-none']:.1f} against "
         f"{100 * tuned[best]:.1f} (by layer) and {100 * tuned['fiarse']:.1f} (over all parameters, at the largest "
-        "rate tried): the rate makes most of the larger number. In the full model no difference is shown.",
+        "rate tried): the rate makes much of the larger number, and "
+        "the choice did not carry over to the test set (below). In the full model no difference is shown.",
     )
 
 
