@@ -64,11 +64,11 @@ def text_at_one_rate(study: Study, usual: Study) -> list[str]:
             _compared(study, cell, ours, fiarse),
             claim(
                 after[fiarse].mean > before[fiarse].mean and after[ours].mean < before[ours].mean,
-                "What one seed's validation texts prefer does not carry over (a run at so high a rate depends on who has "
-                f"which texts): over the submodels FIARSE has {percent(after[fiarse])} against {percent(before[fiarse])} "
-                f"at the study's rate, the default {percent(after[ours])} against {percent(before[ours])}. At whichever "
-                "rate is the better for each on the test set (which favours both), that is "
-                f"{100 * (before[ours].mean - after[fiarse].mean):.1f} points between the means.",
+                "What one seed's validation texts prefer does not carry over (a run at so high a rate depends on who "
+                f"has which texts): over the submodels FIARSE has {percent(after[fiarse])} against "
+                f"{percent(before[fiarse])} at the study's rate, the default {percent(after[ours])} against "
+                f"{percent(before[ours])}. At whichever rate is the better for each on the test set (which favours "
+                f"both), that is {100 * (before[ours].mean - after[fiarse].mean):.1f} points between the means.",
             ),
         ]
     return parts
