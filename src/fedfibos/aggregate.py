@@ -69,18 +69,20 @@ class Sums:
         """
         if average == "participants":
             return self.delta / self.weight
-        return self.delta / self.holders.clamp_min(_SMALLEST)  # Σ w·Δ is 0 where nobody held
+        mean = self.holders.clamp_min(_SMALLEST)  # Σ w·Δ is 0 where nobody held
+        return torch.div(self.delta, mean, out=mean)
 
     def server_step(self, params: Params, average: Average, server_lr: float) -> Params:
         """x ← x − η_s · mean Δ."""
-        return Params(params.layout, torch.sub(params.flat, self.mean_delta(average), alpha=server_lr))
+        mean = self.mean_delta(average)
+        return Params(params.layout, torch.sub(params.flat, mean, alpha=server_lr, out=mean))
 
     def mean_statistic(self) -> tuple[Tensor, Tensor] | None:
         """``(mean over the observers, observed)``, both shape ``(d,)``; None when nobody sent a statistic."""
         if self.statistic is None or self.observers is None:
             return None
-        observed = self.observers > 0
-        return self.statistic / self.observers.clamp_min(1.0), observed  # 0 where nobody observed
+        mean = self.observers.clamp_min(1.0)
+        return torch.div(self.statistic, mean, out=mean), self.observers > 0  # 0 where nobody observed
 
 
 def _count_in(total: Tensor, upload: Upload, weight: float) -> None:

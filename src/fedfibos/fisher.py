@@ -12,6 +12,8 @@ from torch.func import functional_call, grad, vmap
 from fedfibos.inputs import Inputs
 from fedfibos.local import LocalTrainingError, Step
 from fedfibos.model import Model, has_batch_norm
+from fedfibos.passes import indicator
+from fedfibos.submodel import Submodel
 
 
 class PerExampleError(ValueError):
@@ -49,9 +51,12 @@ class FisherObserver:
             for view, gradient in zip(self.views, self._per_example(step), strict=True):
                 view.add_(gradient.square().sum(0))
 
-    def estimate(self) -> Tensor:
-        """f̂, float32, shape ``(d,)``."""
-        return self.sum / self.num_examples.clamp_min(1)
+    def estimate(self, submodel: Submodel | None = None) -> Tensor:
+        """f̂, float32, shape ``(d,)``; of a mask 0 where it holds nothing. Takes the sum's own memory: ask once."""
+        estimate = self.sum.div_(self.num_examples.clamp_min(1))
+        if submodel is None or submodel.held is None:
+            return estimate
+        return estimate.mul_(submodel.indicator[: estimate.numel()])
 
     def _per_example(self, step: Step) -> list[Tensor]:
         """Gradient of every example's own loss, per maskable tensor; shape (B, *shape)."""
@@ -118,11 +123,11 @@ class Ema:
         d = estimate.numel()
         moved = torch.empty_like(vector)
         score, evidence = moved[:d], torch.mul(vector[d:], self.rate, out=moved[d:]).add_(1.0 - self.rate)
-        weight = (1.0 - self.rate) / evidence
+        weight = evidence.reciprocal().mul_(1.0 - self.rate)
         if observed is not None:
             seen = observed if self.per_coordinate else observed.any().unsqueeze(0)
             torch.where(seen, evidence, vector[d:], out=evidence)
-            weight = torch.where(observed, weight, 0.0)
+            weight = weight * indicator(observed)
         torch.lerp(vector[:d], estimate, weight.expand(d), out=score)
         return moved
 

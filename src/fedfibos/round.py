@@ -13,6 +13,7 @@ from fedfibos.local import LocalTrainingError, seeded
 from fedfibos.method import Method
 from fedfibos.model import Model
 from fedfibos.params import Params
+from fedfibos.passes import all_finite, zero_outside
 from fedfibos.streams import stream
 from fedfibos.submodel import Slice, Submodel
 from fedfibos.traffic import download_bytes, upload_bytes
@@ -231,10 +232,10 @@ def fault(upload: Upload) -> str | None:
     A value that is not finite, or an update where the client holds nothing: its weight there is 0.
     """
     for name, tensor in (("update", upload.delta), ("statistic", upload.statistic)):
-        if tensor is not None and not bool(torch.isfinite(torch.stack(torch.aminmax(tensor))).all()):
+        if tensor is not None and not all_finite(tensor):
             bad = int((~torch.isfinite(tensor)).sum())
             return f"its {name} has {bad} values that are not finite (training loss {float(upload.loss):g})"
     held = upload.submodel.held if upload.counted is None else upload.counted
-    if held is not None and bool((upload.delta != 0).logical_and_(~held).any()):
+    if held is not None and not zero_outside(upload.delta, held):
         return "its update is not 0 where it holds nothing"
     return None if math.isfinite(upload.loss) else f"its training loss is {float(upload.loss):g}"

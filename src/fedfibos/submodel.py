@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from fedfibos.params import Layout
+from fedfibos.passes import indicator
 from fedfibos.select import top_k
 
 
@@ -31,6 +32,11 @@ class Mask:
     held: Tensor | None
     num_held: int
 
+    def __post_init__(self) -> None:
+        """Check the type: the memory of ``held`` is read as bytes."""
+        if self.held is not None and self.held.dtype != torch.bool:
+            raise TypeError(f"a mask's held must be torch.bool, got {self.held.dtype}")
+
     @cached_property
     def indicator(self) -> Tensor:
         """1 on held coordinates, 0 elsewhere; float32, shape ``(size,)``. Only where ``held`` is given.
@@ -38,7 +44,7 @@ class Mask:
         Multiplying by it is several times faster than a conditional, which the processor cannot predict.
         """
         assert self.held is not None
-        return self.held.to(torch.float32)
+        return indicator(self.held)
 
     def to(self, device: torch.device) -> Mask:
         """The same on that device."""

@@ -38,6 +38,7 @@ from fedfibos.local import local_training
 from fedfibos.method import Idle
 from fedfibos.model import Model
 from fedfibos.params import Params
+from fedfibos.passes import some
 from fedfibos.streams import stream
 from fedfibos.submodel import Mask, Submodel, full, layer_budgets, mask_by_layer, mask_from_scores
 from fedfibos.types import Client, State, Upload
@@ -176,7 +177,7 @@ class FedFIbOS:
         observer = FisherObserver(model, self.fisher_from)
         upload = local_training(model, params, submodel, client, observe=observer)
         dense = self.fisher == "dense" or (self.dense_every > 0 and client.round % self.dense_every == 0)
-        estimate = observer.estimate() if dense else submodel.gather(observer.estimate())
+        estimate = observer.estimate(None if dense else submodel)
         return replace(upload, statistic=estimate, observed="held" if self.fisher == "held" and not dense else "all")
 
     def update(self, state: State, client: Client, upload: Upload) -> State:
@@ -205,7 +206,7 @@ class FedFIbOS:
         if self.criterion in ("magnitude", "random"):
             return None
         score, observed = self._importance(state, client, params.layout.num_maskable)
-        return None if observed is not None and not bool(observed.any()) else score
+        return None if observed is not None and not some(observed) else score
 
     def _core(self, state: State, params: Params, client: Client) -> Mask:
         """What the shared score chooses of a blended budget; of no tensor more than the client has of it in all."""
@@ -232,7 +233,7 @@ class FedFIbOS:
         if observed is None:
             return ranked
         # What was never observed ranks by magnitude: alone before any estimate, below the rest after it.
-        return torch.where(observed, ranked, -1.0 / magnitude) if bool(observed.any()) else magnitude
+        return torch.where(observed, ranked, -1.0 / magnitude) if some(observed) else magnitude
 
     def _importance(self, state: State, client: Client, d: int) -> tuple[Tensor, Tensor | None]:
         """f̄ of this client and where it has evidence (None: everywhere)."""

@@ -1,0 +1,34 @@
+"""Passes over all parameters by the operations that torch has fastest: what a client costs beside its steps.
+
+A round makes a dozen of them for every client, as long as its steps where those are few. Several obvious ones take
+torch two to twenty times as long as another of equal result (11 million elements, one core: ``any`` of bools 10 ms,
+the largest of the same bytes 0.5).
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+
+def indicator(held: Tensor) -> Tensor:
+    """1.0 where a bool tensor is true, 0.0 elsewhere; float32."""
+    return held.view(torch.uint8).to(torch.float32)
+
+
+def some(held: Tensor) -> bool:
+    """Whether any element of a contiguous bool tensor is true."""
+    return held.numel() > 0 and bool(held.view(torch.uint8).amax())
+
+
+def all_finite(tensor: Tensor) -> bool:
+    """Whether no element is infinite or NaN.
+
+    An infinite or NaN element makes the sum so; a sum of finite ones can overflow, and only then is each looked at.
+    """
+    return bool(tensor.sum().isfinite()) or bool(tensor.isfinite().all())
+
+
+def zero_outside(tensor: Tensor, held: Tensor) -> bool:
+    """Whether every element that is not 0 is held; ``held`` is bool and of the tensor's shape."""
+    return not some(tensor.bool() > held)

@@ -1,0 +1,57 @@
+"""The fast passes say what the obvious ones say, on the values where they could differ."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from fedfibos.passes import all_finite, indicator, some, zero_outside
+from fedfibos.submodel import Mask
+
+TINY = 1e-45  # the smallest positive float32, below the normal ones
+LARGE = 3e38
+
+
+def test_an_indicator_is_ones_and_zeros() -> None:
+    values = indicator(torch.tensor([True, False, True]))
+    assert values.dtype == torch.float32
+    assert values.tolist() == [1.0, 0.0, 1.0]
+    assert indicator(torch.tensor([], dtype=torch.bool)).tolist() == []
+
+
+@pytest.mark.parametrize("held", [[], [False], [True], [False, False, True], [True] * 300, [False] * 300])
+def test_some_is_any(held: list[bool]) -> None:
+    assert some(torch.tensor(held, dtype=torch.bool)) == any(held)
+    assert some(torch.tensor([True]).expand(5))
+
+
+@pytest.mark.parametrize(
+    ("values", "finite"),
+    [
+        ([], True),
+        ([0.0, -1.0, TINY], True),
+        ([LARGE] * 64, True),  # their sum overflows
+        ([LARGE] * 64 + [-LARGE] * 64, True),
+        ([1.0, float("nan")], False),
+        ([1.0, float("inf")], False),
+        ([float("inf"), float("-inf")], False),
+        ([LARGE] * 64 + [float("inf")], False),
+    ],
+)
+def test_all_finite(values: list[float], finite: bool) -> None:
+    assert all_finite(torch.tensor(values)) is finite
+
+
+@pytest.mark.parametrize(
+    ("off_the_mask", "zero"),
+    [(0.0, True), (-0.0, True), (1.0, False), (TINY, False), (-TINY, False), (float("nan"), False)],
+)
+def test_zero_outside(off_the_mask: float, zero: bool) -> None:
+    held = torch.tensor([True, False, True])
+    assert zero_outside(torch.tensor([5.0, off_the_mask, 0.0]), held) is zero
+    assert zero_outside(torch.tensor([off_the_mask, 0.0, off_the_mask]), held)
+
+
+def test_a_mask_is_of_bools() -> None:
+    with pytest.raises(TypeError, match=r"a mask's held must be torch\.bool, got torch\.float32"):
+        Mask(torch.ones(3), 3)
