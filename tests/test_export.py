@@ -303,7 +303,7 @@ def test_a_capacity_that_nobody_has_is_exported_with_a_warning(runs, tmp_path, c
     assert warnings == [
         "",
         "",
-        "warning: no client of this fleet has capacity 0.3: there are 1, 0.5, 0.25, 0.125, 0.0625\n",
+        "warning: no client on record has capacity 0.3: there are 1, 0.5, 0.25, 0.125, 0.0625\n",
         f"warning: client {other} has capacity {own[other]:g}, the file is of 0.25\n",
     ]
     with safe_open(out, "pt") as file:

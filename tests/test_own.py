@@ -218,7 +218,7 @@ def test_modules_that_cannot_be_used_are_one_line(bare, capsys, overrides, messa
         ("model.name=mine_of_the_test:Closure", "goes on using parameter 'first.weight' of the module itself"),
         (
             "model.name=mine_of_the_test:Hooked",
-            "a copy of the module fails where the module does not, with Attr",
+            "has no attribute 'seen' (mine_of_the_test.py, line 244), but the module itself does not: this is a copy",
         ),
         ("model.name=mine_of_the_test:Lookup", "gradients must be dense, got sparse ones of parameter 'signs.weight'"),
         ("model.name=mine_of_the_test:Two", "to logits of shape (2, 3), one a class, got tuple in training mode"),

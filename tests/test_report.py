@@ -542,6 +542,16 @@ def test_against_takes_the_variant_that_a_sweep_printed(tmp_path):
     assert paired.rival(problem, "0.2").experiment.local.lr == 0.2
 
 
+def test_folders_of_equal_names_are_told_apart_by_what_is_above_them(tmp_path):
+    for variant, prior in (("ours", "none"), ("started", "magnitude")):
+        method = MethodChoice("fedfibos", None, {"prior": prior})
+        seeds(tmp_path / "st" / variant / "lo", replace(EXPERIMENT, method=method), 0.5)
+    runs = [tmp_path / "st" / variant / "lo" / "seed-0" for variant in ("ours", "started")]
+    assert list(find_runs(runs).values()) == ["ours/lo/seed-0", "started/lo/seed-0"]
+    (problem,) = sort_records([read_record(path, name) for path, name in find_runs(runs).items()]).problems
+    assert paired.rival(problem, "started").label == "FedFIbOS, prior = magnitude"
+
+
 def test_the_label_of_a_method_of_one_s_own_leaves_its_defaults_out(tmp_path, monkeypatch):
     choice = MethodChoice("own_method:Movement", None, {"server_lr": 1.0})
     with monkeypatch.context() as found:

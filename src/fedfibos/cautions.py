@@ -11,6 +11,7 @@ from fedfibos.inputs import forward
 from fedfibos.local import seeded
 from fedfibos.method import Cautious, Method
 from fedfibos.model import Model
+from fedfibos.own import told
 from fedfibos.params import Params
 from fedfibos.selections import dead_layers
 from fedfibos.streams import stream
@@ -32,6 +33,9 @@ def cautions(method: Method, model: Model, state: State, params: Params, clients
         state: The method's state.
         params: The global parameters.
         clients: The fleet; of each capacity the first is looked at.
+
+    Raises:
+        ValueError: A submodel on which the model fails, as a slice may that is too narrow for what forward does.
     """
     first = {client.capacity: client for client in reversed(clients)}
     lines = []
@@ -50,7 +54,13 @@ def cautions(method: Method, model: Model, state: State, params: Params, clients
                 f"capacity {capacity:g}: the submodel holds nothing of layer {dead[0]!r}{more}; a dead layer passes no "
                 'gradient (method.scope = "layer" gives every tensor a share, model.held keeps one whole)'
             )
-        if (layer := _not_finite(trial, params, submodel)) is not None:
+        try:
+            layer = _not_finite(trial, params, submodel)
+        except Exception as error:
+            raise ValueError(
+                f"capacity {capacity:g}: the model fails as a submodel of {held:,} parameters: {told(error)}"
+            ) from error
+        if layer is not None:
             at = f" from layer {layer!r} on" if layer else ""
             chosen = isinstance(submodel, Mask) and held < model.layout.num_maskable
             advice = "; hold it whole with model.held" if chosen else ""

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from fedfibos.channels.axes import Axes
-from fedfibos.channels.check import check_axes
+from fedfibos.channels.check import check_permutations
 from fedfibos.channels.declared import named_axes, named_units
 from fedfibos.channels.derive import derive_axes
 from fedfibos.channels.resize import resized
@@ -123,7 +123,7 @@ class Model:
         else:
             axes = self.table
             if self.example is not None:
-                check_axes(self.module, axes, self.example)
+                check_permutations(self.module, axes, self.example)
         if (fixed := _sliced_and_fixed(self.module, axes)) is not None:
             raise ValueError(
                 f"slicing needs every sliced tensor to be trained, got the frozen {fixed!r}, whose channels are cut: "

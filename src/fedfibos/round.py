@@ -191,13 +191,13 @@ def outcome_of(method: Method, model: Model, params: Params, client: Client, sub
 def upload_of(method: Method, model: Model, params: Params, client: Client, submodel: Submodel) -> Upload:
     """The upload of one client's local training, checked.
 
-    What a method draws from torch's global stream is the client's own too: the same wherever it trains.
+    What a method draws from torch's global streams is the client's own too.
 
     Raises:
         LocalTrainingError: It cannot train.
         ValueError: The method's upload is none of that submodel; see :func:`answer_to`.
     """
-    with seeded(client.stream("train"), torch.device("cpu")):
+    with seeded(client.stream("train"), model.device):
         upload = method.train(model, params, submodel, client)
     return answer_to(submodel, upload, params)
 

@@ -214,7 +214,7 @@ def test_the_submodel_of_a_run_is_exported(tmp_path, capsys):
     assert err == ""
     half = ["export", str(tmp_path / "run"), "--capacity=0.5", f"--out={tmp_path / 'half.safetensors'}"]
     assert main([*half, "--app", str(TEMPLATE / "fleet.py")]) == 0
-    assert "warning: no client of this fleet has capacity 0.5: there are 1, 0.25, 0.0625\n" in capsys.readouterr().err
+    assert "warning: no client on record has capacity 0.5: there are 1, 0.25, 0.0625\n" in capsys.readouterr().err
     task = template_app().task(template_config())
     now = CheckpointStore(tmp_path / "run").load_latest(task.model.layout, print)
     device = Client(id=0, capacity=0.25, round=now.round, seed=task.seed, local=task.local)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import shutil
 
 import pytest
 import torch
@@ -97,6 +98,14 @@ def test_another_models_checkpoint_is_no_damage_to_pass_over(tmp_path):
         OtherModelError, match="round-000001 is of a model with other tensors, or with other parts held"
     ):
         CheckpointStore(tmp_path).load_latest(held, fail)
+
+
+def test_a_copy_that_somebody_put_there_is_no_checkpoint(tmp_path):
+    CheckpointStore(tmp_path).save(at(1))
+    shutil.copytree(tmp_path / "checkpoint" / "round-000001", tmp_path / "checkpoint" / "round-000001.bak")
+    assert CheckpointStore(tmp_path).load_latest(LAYOUT, fail).round == 1
+    CheckpointStore(tmp_path).save(at(2))
+    assert (tmp_path / "checkpoint" / "round-000001.bak").exists()
 
 
 def test_a_half_written_checkpoint_is_not_a_checkpoint(tmp_path):

@@ -175,7 +175,7 @@ def _check_fleet(capacity: float, fleet: Collection[float], client: int | None, 
     """Warn of a capacity that no client has, or that the chosen one has not (``own``; None: not known)."""
     if capacity not in fleet:
         there = ", ".join(f"{known:g}" for known in sorted(set(fleet), reverse=True))
-        warn(f"no client of this fleet has capacity {capacity:g}: there are {there}")
+        warn(f"no client on record has capacity {capacity:g}: there are {there}")
     elif own is not None and own != capacity:
         warn(f"client {client} has capacity {own:g}, the file is of {capacity:g}")
 

@@ -25,10 +25,18 @@ def usable(name: str, key: str) -> torch.device:
         WireError: torch knows none, or cannot compute on it here.
     """
     try:
-        return torch.zeros(1, device=name).device
-    except (RuntimeError, AssertionError, NotImplementedError) as error:  # no such name; built without; none there
+        device = torch.zeros(1, device=name).device
+    except (
+        RuntimeError,
+        AssertionError,
+        NotImplementedError,
+        ImportError,
+    ) as error:  # unknown, built without, none there
         reason = str(error).splitlines()[0]
         raise WireError(f"{key} must be one that torch can use here, got {name!r}: {reason}") from None
+    if device.type == "meta":
+        raise WireError(f"{key} must be one that torch can use here, got {name!r}: it holds no values")
+    return device
 
 
 def trained(task: Task, params: Params, submodel: Submodel, client: Client) -> Upload:

@@ -131,7 +131,8 @@ def _client(task: Task, own: int, capacity: float, t: int, data: Dataset | None 
 
 def _placed(task: MakeTask, context: Context) -> Task:
     """The task where this client trains."""
-    return task(context.run_config).on(_device(context))
+    made, device = task(context.run_config), _device(context)
+    return made if made.model.device == device else made.on(device)
 
 
 def _device(context: Context) -> torch.device:

@@ -18,7 +18,7 @@ from fedfibos.models.lenet import LeNet
 from fedfibos.models.mlp import MLP
 from fedfibos.models.resnet import resnet8, resnet18
 from fedfibos.models.text import text_classifier
-from fedfibos.own import called, find, is_own, told
+from fedfibos.own import called, find, is_own
 from fedfibos.params import check_float32, is_normalisation
 from fedfibos.types import Dataset
 from fedfibos.validation import check_name
@@ -109,7 +109,9 @@ def encode(name: str, data: Dataset, options: Mapping[str, Any]) -> Dataset:
         ValueError: A model of images on texts, or the other way round.
     """
     builder = find("model.name", name, MODELS)
-    own = None if isinstance(builder, type) else getattr(builder, "encode", None)  # a class may have one of its own
+    own = getattr(builder, "encode", None)
+    if isinstance(builder, type) and inspect.isfunction(inspect.getattr_static(builder, "encode", None)):
+        own = None  # a method of the module's: an autoencoder has one
     if own is not None:
         encoded: Dataset = called("model.name", name, own, data, **options) if is_own(name) else own(data, **options)
         return encoded
@@ -136,22 +138,49 @@ def check_module(name: str, module: nn.Module, example: Inputs, num_classes: int
         check_float32(module)
     except ValueError as error:
         raise ValueError(f"model.name = {name!r}: {error}") from error
-    lazy = any(is_lazy(tensor) for tensor in (*module.parameters(), *module.buffers()))
-    twin = None if lazy else _copied(name, module)  # before the module runs: it may keep what it computes
-    was_training = module.training
-    module.eval()
-    with torch.random.fork_rng(devices=[]), torch.no_grad():
-        torch.default_generator.manual_seed(seed)
-        try:
-            logits = called("model.name", name, forward, module, example)
-        except ValueError as error:
-            tensors = [example] if isinstance(example, Tensor) else example.values()
-            if any(tensor.is_floating_point() and tensor.dtype != torch.float32 for tensor in tensors):
-                raise ValueError(f"{error}; an example is {described(example)}, parameters are float32") from error
+    if any(is_lazy(tensor) for tensor in (*module.parameters(), *module.buffers())):
+        _evaluated(name, module, example, seed)
+    trial = _copied(name, module)  # the module itself may keep what it computes, which need not be copyable
+    try:
+        logits = _evaluated(name, trial, example, seed)
+    except ValueError as error:
+        if not _runs(module, example):
             raise
-    module.train(was_training)
+        raise ValueError(
+            f"{error}, but the module itself does not: this is a copy of it, as every client trains one; a function "
+            "kept in it (a lambda, a hook) may refer to the module itself: make it a method"
+        ) from error
     _check_logits(name, logits, num_classes)
-    _check_copy(name, module, twin or _copied(name, module), example, num_classes)
+    _check_copy(name, module, example, num_classes)
+
+
+def _evaluated(name: str, module: nn.Module, example: Inputs, seed: int) -> object:
+    """What the module gives for a batch in evaluation mode; its own mode stays.
+
+    Raises:
+        ValueError: What it raises, in a line.
+    """
+    was_training = module.training
+    try:
+        with torch.random.fork_rng(devices=[]), torch.no_grad():
+            torch.default_generator.manual_seed(seed)
+            return called("model.name", name, forward, module.eval(), example)
+    except ValueError as error:
+        tensors = [example] if isinstance(example, Tensor) else example.values()
+        if any(tensor.is_floating_point() and tensor.dtype != torch.float32 for tensor in tensors):
+            raise ValueError(f"{error}; an example is {described(example)}, parameters are float32") from error
+        raise
+    finally:
+        module.train(was_training)
+
+
+def _runs(module: nn.Module, example: Inputs) -> bool:
+    """Whether a module takes a batch in evaluation mode."""
+    try:
+        _evaluated("", module, example, 0)
+    except ValueError:
+        return False
+    return True
 
 
 def check_test_inputs(name: str, module: nn.Module, train: Inputs, test: Inputs) -> None:
@@ -190,7 +219,7 @@ def _check_logits(name: str, logits: object, num_classes: int, when: str = "") -
         raise ValueError(f"model.name = {name!r}: it must map 2 examples to {wanted}, got {got}{when}")
 
 
-def _check_copy(name: str, module: nn.Module, twin: nn.Module, example: Inputs, num_classes: int) -> None:
+def _check_copy(name: str, module: nn.Module, example: Inputs, num_classes: int) -> None:
     """Raise ValueError unless a copy of the module gives logits by its own parameters, in both modes.
 
     A function that the module keeps and that refers to the module (a lambda, a hook) is not copied: in a copy it goes
@@ -199,24 +228,18 @@ def _check_copy(name: str, module: nn.Module, twin: nn.Module, example: Inputs, 
     Args:
         name: The model's name.
         module: The model.
-        twin: A copy of it, which is run here.
         example: A batch of two examples.
         num_classes: C.
     """
     theirs = {key: p for key, p in module.named_parameters() if p.requires_grad}
-    own = {key: p for key, p in twin.named_parameters() if p.requires_grad}
     for training in (False, True):
-        twin.train(training)
+        twin = _copied(name, module).train(training)
+        own = {key: p for key, p in twin.named_parameters() if p.requires_grad}
         try:
             with torch.random.fork_rng(devices=[]), torch.enable_grad():
                 logits = forward(twin, example)
-        except Exception as error:
-            if training:  # it needs more than two examples, say; training itself tells what is wrong
-                return
-            raise ValueError(
-                f"model.name = {name!r}: a copy of the module fails where the module does not, with {told(error)}; a "
-                "function kept in it (a lambda, a hook) may refer to the module itself: make it a method"
-            ) from error
+        except Exception:  # in evaluation: gradients are wanted here alone; in training: that tells what is wrong
+            continue
         _check_logits(name, logits, num_classes, " in training mode" if training else "")
         if not logits.requires_grad:
             continue
@@ -225,8 +248,8 @@ def _check_copy(name: str, module: nn.Module, twin: nn.Module, example: Inputs, 
             gradients = torch.autograd.grad(logits.float().sum(), tensors, allow_unused=True)
         except RuntimeError:  # training itself tells what is wrong
             continue
-        for key, gradient in zip(theirs, gradients[len(own) :], strict=True):
-            if gradient is not None:
+        for (key, parameter), gradient in zip(theirs.items(), gradients[len(own) :], strict=True):
+            if gradient is not None and _matters(parameter, twin, example):
                 raise ValueError(
                     f"model.name = {name!r}: in a copy of the module a function kept in it (a lambda, a hook) goes on "
                     f"using parameter {key!r} of the module itself, which nobody would train: make it a method"
@@ -237,6 +260,25 @@ def _check_copy(name: str, module: nn.Module, twin: nn.Module, example: Inputs, 
                     f"model.name = {name!r}: gradients must be dense, got sparse ones of parameter {key!r}: "
                     "build nn.Embedding with sparse=False"
                 )
+
+
+def _matters(parameter: nn.Parameter, twin: nn.Module, example: Inputs) -> bool:
+    """Whether a copy's logits move with a parameter of the original.
+
+    A gradient alone does not say so: the copy of a scripted part has one to the original, whose values it does not use.
+    """
+    before = parameter.detach().clone()
+    found = []
+    try:
+        for change in (0.0, 1.0):
+            with torch.random.fork_rng(devices=[]), torch.no_grad():
+                torch.default_generator.manual_seed(0)
+                parameter.copy_(before).add_(change)
+                found.append(forward(twin, example).nan_to_num())
+    finally:
+        with torch.no_grad():
+            parameter.copy_(before)
+    return not torch.equal(*found)
 
 
 def moved_buffers(module: nn.Module, example: Inputs) -> list[str]:

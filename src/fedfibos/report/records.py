@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -73,7 +74,7 @@ def find_runs(paths: Iterable[Path]) -> dict[Path, str]:
     Raises:
         RecordError: A folder that is not there, or holds no run.
     """
-    found: dict[Path, str] = {}
+    found: dict[Path, Path] = {}
     for path in paths:
         if not path.is_dir():
             raise RecordError(f"{path} must be a run directory or a folder of some, it is not a folder")
@@ -83,8 +84,12 @@ def find_runs(paths: Iterable[Path]) -> dict[Path, str]:
         top = path.resolve().parent
         if SEED.fullmatch(path.resolve().name):
             top = top.parent  # a seed alone says nothing of the run
-        found |= {run.resolve(): run.resolve().relative_to(top).as_posix() for run in below}
-    return found
+        found |= {run.resolve(): top for run in below}
+    names = {run: run.relative_to(top).as_posix() for run, top in found.items()}
+    if len(set(names.values())) == len(names):
+        return names
+    above = os.path.commonpath(found.values())  # folders of one name in several places
+    return {run: run.relative_to(above).as_posix() for run in found}
 
 
 def read_record(path: Path, name: str | None = None) -> Record:

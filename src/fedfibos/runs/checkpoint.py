@@ -175,7 +175,8 @@ class CheckpointStore:
         return file, digest
 
     def _finished(self) -> list[Path]:
-        return sorted(self.folder.glob("round-*"), key=lambda path: int(path.name.removeprefix("round-")))
+        numbers = {path: path.name.removeprefix("round-") for path in self.folder.glob("round-*")}
+        return sorted((path for path in numbers if numbers[path].isdecimal()), key=lambda path: int(numbers[path]))
 
     def _drop_old(self) -> None:
         kept = self._finished()[-KEEP:]

@@ -1,0 +1,19 @@
+"""Names of devices that torch cannot compute on are one line."""
+
+import pytest
+
+from fedfibos.flower.accelerator import usable
+from fedfibos.wire.payload import WireError
+
+
+def test_the_processor_is_usable():
+    assert usable("cpu", "device").type == "cpu"
+
+
+@pytest.mark.parametrize("name", ["gpu", "cuda:99", "hpu", "privateuseone", "meta", ""])
+def test_a_device_that_cannot_be_computed_on(name):
+    with pytest.raises(
+        WireError, match=rf"^federation\.device must be one that torch can use here, got '{name}': "
+    ) as raised:
+        usable(name, "federation.device")
+    assert "\n" not in str(raised.value)

@@ -1,0 +1,141 @@
+"""Modules that train although a look at one batch could take them for broken, and those that are."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from fedfibos.models import check_module, encode
+
+
+class Base(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = nn.Linear(4, 5), nn.Linear(5, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.last(self.first(x).relu())
+
+
+class Elsewhere(Base):
+    """Evaluates with numpy, which takes no tensor that gradients go through."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = super().forward(x)
+        return y if self.training else torch.from_numpy(y.numpy() - 1)
+
+
+class Clamped(Base):
+    """Keeps a parameter within its range where no gradient is taken."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.temperature = nn.Parameter(torch.ones(1))
+
+    def forward(self, x: Tensor) -> Tensor:
+        if not self.training:
+            self.temperature.clamp_(0.1)
+        return super().forward(x) / self.temperature
+
+
+class Scripted(Base):
+    """Has a part of TorchScript, whose copy carries a gradient to the original."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)
+            self.first = torch.jit.script(nn.Sequential(nn.Linear(4, 5), nn.ReLU()))
+
+
+class Sized(Base):
+    """Has a length that cannot be asked for, as what torch.compile returns."""
+
+    def __len__(self) -> int:
+        raise TypeError("no length")
+
+
+class Empty(Base):
+    """Has the length 0: it is false."""
+
+    def __len__(self) -> int:
+        return 0
+
+
+class Keeping(Base):
+    """Keeps an activation of every call, which a module can no longer be copied with."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        with torch.enable_grad():
+            self.seen = self.first(x).relu()
+        return self.last(self.seen)
+
+
+class Generating(Base):
+    """Keeps a generator."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.pieces: Iterator[int] = (i for i in range(3))
+        return super().forward(x)
+
+
+class Closure(Base):
+    """Keeps a function over itself: its copies go on using this one's parameters."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.block = lambda x: self.first(x).relu()
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.last(self.block(x))
+
+
+def compiled() -> nn.Module:
+    module = torch.compile(Base(), backend="eager")
+    assert isinstance(module, nn.Module)
+    return module
+
+
+@pytest.mark.parametrize("made", [Elsewhere, Clamped, Scripted, Sized, Empty, Keeping, Generating, compiled])
+def test_a_module_that_trains_is_accepted_and_left_as_it_was(made):
+    module = made()
+    before = {name: tensor.clone() for name, tensor in module.state_dict().items()}
+    check_module("mine:net", module, torch.rand(2, 4), 3)
+    assert all(torch.equal(tensor, before[name]) for name, tensor in module.state_dict().items())
+    assert module.training
+
+
+def test_a_copy_that_uses_the_originals_parameters_is_refused_and_they_are_left_as_they_were():
+    module = Closure()
+    before = {name: tensor.clone() for name, tensor in module.state_dict().items()}
+    with pytest.raises(ValueError, match=r"goes on using parameter 'first\.weight' of the module itself"):
+        check_module("mine:net", module, torch.rand(2, 4), 3)
+    assert all(torch.equal(tensor, before[name]) for name, tensor in module.state_dict().items())
+
+
+STATIC = """
+from torch import nn
+class Net(nn.Module):
+    @staticmethod
+    def encode(data, width=2):
+        return ("encoded", data, width)
+class Made(nn.Module):
+    @classmethod
+    def encode(cls, data):
+        return (cls.__name__, data)
+class Plain(nn.Module):
+    def encode(self, x):
+        return x
+"""
+
+
+def test_a_class_encodes_by_a_static_method_and_not_by_one_of_its_modules(tmp_path, monkeypatch):
+    (tmp_path / "encoding_of_the_test.py").write_text(STATIC)
+    monkeypatch.syspath_prepend(tmp_path)
+    assert encode("encoding_of_the_test:Net", "data", {"width": 7}) == ("encoded", "data", 7)
+    assert encode("encoding_of_the_test:Made", "data", {}) == ("Made", "data")
+    assert encode("encoding_of_the_test:Plain", "data", {}) == "data"
