@@ -26,6 +26,7 @@ from masked import masked_round
 from peers import peer_times
 from population import REGISTERED, registered
 from selection import selection
+from upload_checks import upload_checks
 from workloads import LAYOUTS, WORKLOADS, Workload
 
 from fedfibos.allocator import keep_freed_memory
@@ -86,6 +87,7 @@ PIECES: dict[str, dict[str, Callable[[int], Any]]] = {
     "compile": {name: lambda repeats, n=name: compile_or_say(WORKLOADS[n], repeats) for name in ("cnn", "mlp_11m")},
     "masked": {"resnet18": lambda repeats: kept_memory(masked_round, repeats)},
     "workers": {"cnn": lambda repeats: kept_memory(workers, replace(WORKLOADS["cnn"], clients=10), repeats)},
+    "upload_checks": {"11.2M parameters": lambda repeats: kept_memory(upload_checks, repeats)},
     "selection": {"11.2M scores": lambda repeats: kept_memory(selection, repeats)},
     "population": {f"{n}": lambda repeats, n=n: registered(n, repeats) for n in REGISTERED},
     "homes": {

@@ -104,6 +104,15 @@ def selection(content: dict[str, Any]) -> str:
     return table(["share or task", "side", "ms of processor time", "ratio"], rows)
 
 
+def upload_checks(content: dict[str, Any]) -> str:
+    """One look at 11.2 million parameters, by the obvious operations and by the library's."""
+    rows = []
+    for question, sides in content["rows"]["11.2M parameters"].items():
+        ms = [f"{1000 * sides[side]['cpu']['seconds'][0]:.3g}" for side in ("obvious", "fedfibos")]
+        rows.append([question, *ms, spread(sides["fedfibos"]["cpu"]["ratio"])])
+    return table(["question", "obvious, ms", "fedfibos, ms", "ratio"], rows)
+
+
 def workers(content: dict[str, Any]) -> str:
     """Wall time of two at once over one after the other."""
     (row,) = content["rows"].values()
@@ -170,6 +179,13 @@ SECTIONS: list[tuple[str, str, str, Any]] = [
         "added up, and the update is multiplied by the mask. What the engine takes beyond this floor is the price of a "
         "client, not of a step: selection, gathering its values, the update, the sums.",
         floors,
+    ),
+    (
+        "upload_checks",
+        "What an upload is looked at for",
+        "A client costs a dozen passes over the parameters beside its steps. Some are made by other operations than "
+        "the obvious ones, with equal results (`fedfibos/passes.py`); processor time.",
+        upload_checks,
     ),
     (
         "engine_default_allocator",

@@ -1,8 +1,7 @@
 """Passes over all parameters by the operations that torch has fastest: what a client costs beside its steps.
 
-A round makes a dozen of them for every client, as long as its steps where those are few. Several obvious ones take
-torch two to twenty times as long as another of equal result (11 million elements, one core: ``any`` of bools 10 ms,
-the largest of the same bytes 0.5).
+A round makes a dozen of them for every client, as long as its steps where those are few. Some obvious ones take torch
+two to twenty times as long as another of equal result (docs/performance.md).
 """
 
 from __future__ import annotations
