@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from fedfibos.spread import Spread, spread
 from findings_page.paper import paper_says
@@ -142,34 +142,33 @@ def tuned_on_text(study: Study, rate: float) -> list[str]:
         for name, by_rate in study.tuning.items()
     }
     best = {name: max(value for value in by_rate.values() if value is not None) for name, by_rate in found.items()}
-    here = found.get("fedfibos-none", {}).get(rate)
-    if here is None or "fiarse-layer" not in best:
+    ours, here = "fedfibos-none", found.get("fedfibos-none", {}).get(rate)
+    if here is None:
         return []
-    others = max(value for name, value in best.items() if name != "fedfibos-none")
+    others = {name: value for name, value in best.items() if name != ours}
+    above = [TITLES[name] for name, value in others.items() if value > here]
+    nearest = max(others, key=lambda name: others[name])
+    at_the_edge = [name for name in TITLES if name in found and best[name] == found[name][max(found[name])]]
     return [
         "Other learning rates, on a fiftieth of the training texts that no client got (seed 0; accuracy over the "
         "submodels, the highest bold):",
         rates(study),
         claim(
-            here > others,
-            "No rate that was tried changes the order of these lines: FedFIbOS without the prior at the study's "
-            f"{rate:g} ({100 * here:.1f}) is above every other at its own best rate ({100 * others:.1f} at most); at "
-            f"its own it reaches {100 * best['fedfibos-none']:.1f}. FIARSE with its authors' groups was not tried; "
-            f"FIARSE over all parameters gains most from a higher rate: {100 * best['fiarse']:.1f} here, where at "
-            f"the study's it has {percent(study.spread(('dirichlet', 'uniform'), 'fiarse', *SUBMODELS))} on the test "
-            "set.",
-        )
-        + at_the_edge(found["fiarse"]),
+            best[ours] > others[nearest],
+            f"With each at its best rate FedFIbOS without the prior has {100 * best[ours]:.1f}, the nearest of the "
+            f"others {100 * others[nearest]:.1f} ({TITLES[nearest]}); at the study's {rate:g} it has {100 * here:.1f}, "
+            f"{'above all others at their best' if not above else 'below ' + ' and '.join(above) + ' at its best'}. "
+            f"One rate for all is unkind to FIARSE over all parameters: {100 * best['fiarse']:.1f} here at best, where "
+            f"at the study's it has {percent(study.spread(('dirichlet', 'uniform'), 'fiarse', *SUBMODELS))} on the "
+            "test set. "
+            + (
+                "Best at the largest rate that was tried of them, and perhaps better still at a larger one: "
+                f"{'; '.join(TITLES[name] for name in at_the_edge)}."
+                if at_the_edge
+                else "No best rate is the largest tried."
+            ),
+        ),
     ]
-
-
-def at_the_edge(by_rate: Mapping[float, float | None]) -> str:
-    """A reservation where the highest accuracy is that of the largest rate."""
-    tried = {rate: value for rate, value in by_rate.items() if value is not None}
-    best = max(tried, key=lambda rate: tried[rate])
-    if best < max(by_rate):
-        return ""
-    return f" {best:g} is the largest rate tried: a still larger one may give it more."
 
 
 def fisher_on_text(study: Study, cell: Cell) -> list[str]:

@@ -127,7 +127,7 @@ def load_ag_news(small: Path) -> Study:
 
 
 def load_ag_news_tuned(small: Path) -> Study:
-    """AG News at the rate that is best for FIARSE and for the default."""
+    """AG News, each method at the rate that is best for it on validation texts."""
     return Study("AG News", {"dirichlet": "Dirichlet 1.0"}, _cells(small, "ag_news-tuned"))
 
 
