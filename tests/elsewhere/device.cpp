@@ -193,6 +193,11 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> convolution_backward(
   return {here(a), here(b), here(c)};
 }
 
+std::optional<at::Tensor> other(const std::optional<at::Tensor>& tensor) {
+  TORCH_CHECK(!tensor || !tensor->defined() || tensor->is_privateuseone(), "normalisation: tensors on two devices");
+  return tensor && tensor->defined() ? std::optional(on_cpu(*tensor)) : std::nullopt;
+}
+
 // Its schema does not say that it changes the running statistics, so the fallback would not.
 std::tuple<at::Tensor, at::Tensor, at::Tensor> batch_norm(
     const at::Tensor& input,
@@ -204,13 +209,25 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> batch_norm(
     double momentum,
     double epsilon) {
   const Kernel kernel;
-  const auto other = [](const std::optional<at::Tensor>& tensor) -> std::optional<at::Tensor> {
-    TORCH_CHECK(!tensor || !tensor->defined() || tensor->is_privateuseone(), "batch norm: tensors on two devices");
-    return tensor && tensor->defined() ? std::optional(on_cpu(*tensor)) : std::nullopt;
-  };
   auto [a, b, c] = at::native_batch_norm(
       on_cpu(input), other(weight), other(bias), other(mean), other(variance), training, momentum, epsilon);
   return {here(a), here(b), here(c)};
+}
+
+// torch's own for such a device takes a view that inputs with channels last do not allow.
+std::tuple<at::Tensor, at::Tensor, at::Tensor> group_norm(
+    const at::Tensor& input,
+    const std::optional<at::Tensor>& weight,
+    const std::optional<at::Tensor>& bias,
+    int64_t n,
+    int64_t c,
+    int64_t pixels,
+    int64_t groups,
+    double epsilon) {
+  const Kernel kernel;
+  auto [a, b, d] = at::native_group_norm(
+      on_cpu(input), other(weight), other(bias), n, c, pixels, groups, epsilon);
+  return {here(a), here(b), here(d)};
 }
 
 // Everything else runs on the CPU, unless tensors of both devices meet. As on a GPU, single values may, and indices.
@@ -273,6 +290,7 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, library) {
   library.impl("resize_", TORCH_FN(resize));
   library.impl("set_.source_Storage_storage_offset", TORCH_FN(set));
   library.impl("native_batch_norm", TORCH_FN(batch_norm));
+  library.impl("native_group_norm", TORCH_FN(group_norm));
   library.impl("convolution_overrideable", TORCH_FN(convolution));
   library.impl("convolution_backward_overrideable", TORCH_FN(convolution_backward));
 }
