@@ -75,7 +75,7 @@ def text_tuned(study: Study, usual: Study) -> list[str]:
             f"{100 * abs(best[ours] - best[rival]):.1f} points {'above' if best[ours] > best[rival] else 'below'} the "
             f"best of FIARSE's ({TITLES[rival]}), between the means. What one seed's validation texts prefer need not "
             "carry over: a run at a high rate depends on who has which texts. FIARSE's variants have to be told "
-            "what the head is, or the share of every tensor; the shared score puts the head in front by itself (above).",
+            "what the head is, or the share of every tensor; the shared score puts the head in front by itself.",
         ]
     return parts
 
