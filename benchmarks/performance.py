@@ -181,6 +181,13 @@ SECTIONS: list[tuple[str, str, str, Any]] = [
         floors,
     ),
     (
+        "engine_xeon",
+        "The same on another processor",
+        "The piece `engine` on an Intel Xeon, whose arithmetic is faster beside its memory: passes over the parameters "
+        "weigh more there, and large models that do little with each parameter are further from the bare loop.",
+        lambda c: ratios(c, SIDES, "bare"),
+    ),
+    (
         "upload_checks",
         "What an upload is looked at for",
         "A client costs a dozen passes over the parameters beside its steps. Some are made by other operations than "
