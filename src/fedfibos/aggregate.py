@@ -69,8 +69,8 @@ class Sums:
         """
         if average == "participants":
             return self.delta / self.weight
-        mean = self.holders.clamp_min(_SMALLEST)  # Σ w·Δ is 0 where nobody held
-        return torch.div(self.delta, mean, out=mean)
+        holders = self.holders.clamp_min(_SMALLEST)  # Σ w·Δ is 0 where nobody held
+        return torch.div(self.delta, holders, out=holders)
 
     def server_step(self, params: Params, average: Average, server_lr: float) -> Params:
         """x ← x − η_s · mean Δ."""
@@ -81,8 +81,8 @@ class Sums:
         """``(mean over the observers, observed)``, both shape ``(d,)``; None when nobody sent a statistic."""
         if self.statistic is None or self.observers is None:
             return None
-        mean = self.observers.clamp_min(1.0)
-        return torch.div(self.statistic, mean, out=mean), self.observers > 0  # 0 where nobody observed
+        observers = self.observers.clamp_min(1.0)
+        return torch.div(self.statistic, observers, out=observers), self.observers > 0  # 0 where nobody observed
 
 
 def _count_in(total: Tensor, upload: Upload, weight: float) -> None:
