@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import warnings
 from collections.abc import Iterator
 
@@ -107,6 +108,7 @@ def test_a_module_that_trains_is_accepted_and_left_as_it_was(made):
     check_module("mine:net", module, torch.rand(2, 4), 3)
     assert all(torch.equal(tensor, before[name]) for name, tensor in module.state_dict().items())
     assert module.training
+    copy.deepcopy(module)  # as every client's workspace is made: it has not run itself
 
 
 def test_a_copy_that_uses_the_originals_parameters_is_refused_and_they_are_left_as_they_were():
