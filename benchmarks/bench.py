@@ -29,8 +29,8 @@ from selection import selection
 from upload_checks import upload_checks
 from workloads import LAYOUTS, WORKLOADS, Workload
 
-from fedfibos.allocator import keep_freed_memory
-from fedfibos.environment import describe
+from fedfibos.backend.allocator import keep_freed_memory
+from fedfibos.runs.environment import describe
 
 RESULTS = Path(__file__).parent.parent / "results" / "bench"
 

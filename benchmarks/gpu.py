@@ -43,23 +43,23 @@ from typing import Any
 import torch
 from selection import SIZE
 
+from fedfibos.analysis.cost import forward_macs
+from fedfibos.backend.determinism import reproducible
+from fedfibos.backend.topk import top_k
 from fedfibos.config.experiment import load_experiment
 from fedfibos.config.study import load_study
-from fedfibos.cost import forward_macs
 from fedfibos.data.images import ImageData
-from fedfibos.environment import describe
 from fedfibos.methods import METHODS
 from fedfibos.model import model_of
 from fedfibos.models import build
-from fedfibos.reproducible import reproducible
 from fedfibos.round import federated_round
-from fedfibos.select import top_k
+from fedfibos.runs.environment import describe
 from fedfibos.simulation import Interrupted, simulate
 from fedfibos.simulation.overlapped import AT_A_TIME, Overlapped
 from fedfibos.simulation.setting import Setting
+from fedfibos.simulation.sweep import SweepProgress, run_study
 from fedfibos.simulation.workers import InProcess
 from fedfibos.submodel import full
-from fedfibos.sweep import SweepProgress, run_study
 from fedfibos.training import LocalTraining
 from fedfibos.types import Client
 
@@ -394,7 +394,7 @@ class Until(SweepProgress):
         self.moment = moment
 
     def start(self, run: Any, resumed: bool) -> Callable[[Any], None]:
-        """See :class:`fedfibos.sweep.SweepProgress`."""
+        """See :class:`fedfibos.simulation.sweep.SweepProgress`."""
 
         def note(record: Any) -> None:
             if "evaluation" in record:
@@ -405,7 +405,7 @@ class Until(SweepProgress):
         return note
 
     def warn(self, text: str) -> None:
-        """See :class:`fedfibos.sweep.SweepProgress`."""
+        """See :class:`fedfibos.simulation.sweep.SweepProgress`."""
         print("warning:", text, flush=True)
 
 

@@ -14,12 +14,12 @@ from typing import Any
 
 from torch import Tensor
 
+from fedfibos.backend.topk import top_k
 from fedfibos.config.study import load_study
 from fedfibos.params import Params
 from fedfibos.round import federated_round, sample
-from fedfibos.rows import MemoryRows
-from fedfibos.scores import FileRows
-from fedfibos.select import top_k
+from fedfibos.scores.files import FileRows
+from fedfibos.scores.rows import MemoryRows
 from fedfibos.simulation.engine import build_world
 from fedfibos.simulation.setting import Setting
 from fedfibos.simulation.workers import InProcess

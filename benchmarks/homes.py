@@ -19,8 +19,8 @@ from workloads import CAPACITIES, stopwatch
 from fedfibos.methods.fedfibos import FedFIbOS
 from fedfibos.model import Model
 from fedfibos.params import Layout, Params
-from fedfibos.rows import MemoryRows
-from fedfibos.scores import Bytes, FileRows
+from fedfibos.scores.files import Bytes, FileRows
+from fedfibos.scores.rows import MemoryRows
 from fedfibos.training import LocalTraining
 from fedfibos.types import Client, Upload
 

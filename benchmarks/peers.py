@@ -18,7 +18,7 @@ READS_MODELS = ["pyarrow", "Pillow", "scikit-learn", "safetensors", "pydantic"]
 
 
 KEEP_FREED_MEMORY = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(2**62), "MALLOC_TOP_PAD_": str(64 * 2**20)}
-"""What ``fedfibos.allocator`` sets, for processes without it: every side of every comparison keeps memory."""
+"""What ``fedfibos.backend.allocator`` sets, for processes without it: every side of every comparison keeps memory."""
 
 
 def environment(peer: str) -> Path:

@@ -191,13 +191,13 @@ SECTIONS: list[tuple[str, str, str, Any]] = [
         "upload_checks",
         "What an upload is looked at for",
         "A client costs a dozen passes over the parameters beside its steps. Some are made by other operations than "
-        "the obvious ones, with equal results (`fedfibos/passes.py`); processor time.",
+        "the obvious ones, with equal results (`fedfibos/backend/reductions.py`); processor time.",
         upload_checks,
     ),
     (
         "engine_default_allocator",
         "The same with the C library's default allocator",
-        "A program that uses the library without `fedfibos.allocator.keep_freed_memory()`. Compare the seconds of the "
+        "A program that uses the library without `keep_freed_memory()`. Compare the seconds of the "
         "bare loop with those above for what keeping memory gains.",
         lambda c: ratios(c, SIDES, "bare"),
     ),

@@ -9,7 +9,7 @@ import torch
 from engine import in_turn, summary
 from workloads import LR, WORKLOADS
 
-from fedfibos.capacities import UNIFORM, Capacities
+from fedfibos.config.capacities import UNIFORM, Capacities
 from fedfibos.data.images import TensorData
 from fedfibos.methods.fedfibos import FedFIbOS
 from fedfibos.model import model_of

@@ -8,7 +8,7 @@ import torch
 from engine import in_turn, summary
 from workloads import CAPACITIES
 
-from fedfibos.select import top_k, top_k_many
+from fedfibos.backend.topk import top_k, top_k_many
 
 SIZE = 11_173_962
 """Scalars of ResNet-18 with ten classes."""

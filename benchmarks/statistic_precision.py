@@ -19,14 +19,14 @@ from typing import Any, get_args
 
 import torch
 
+from fedfibos.analysis.accuracy import correct, evaluate
+from fedfibos.analysis.theory import jaccard
 from fedfibos.config.experiment import load_experiment
-from fedfibos.environment import commit, cpu_model
-from fedfibos.evaluate import correct, evaluate
 from fedfibos.params import Layout
 from fedfibos.round import merge, run_in_turn, sample, submodels
+from fedfibos.runs.environment import commit, cpu_model
 from fedfibos.simulation import World, build_world
 from fedfibos.submodel import Mask, mask_from_scores
-from fedfibos.theory import jaccard
 from fedfibos.types import Client, Upload
 from fedfibos.wire.payload import Reader
 from fedfibos.wire.precision import Precision, decode_statistic, encode_statistic

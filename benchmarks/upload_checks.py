@@ -8,7 +8,7 @@ import torch
 from engine import in_turn, summary
 from selection import SIZE
 
-from fedfibos.passes import all_finite, indicator, some, zero_outside
+from fedfibos.backend.reductions import all_finite, indicator, some, zero_outside
 
 
 def upload_checks(repeats: int) -> dict[str, Any]:

@@ -11,9 +11,10 @@ import pytest
 import torch
 from torch import nn
 
+from fedfibos.analysis.accuracy import accuracy, evaluate
+from fedfibos.common.statistics import Spread, spread
 from fedfibos.config.experiment import Experiment
 from fedfibos.config.sections import Evaluation, Federation, MethodChoice, ModelChoice
-from fedfibos.evaluate import accuracy, evaluate
 from fedfibos.model import model_of
 from fedfibos.report.groups import Group, Problem
 from fedfibos.report.records import Record
@@ -21,7 +22,6 @@ from fedfibos.report.tables import by_capacity, results, statistics
 from fedfibos.round import federated_round, sample
 from fedfibos.runs.summary import summarise
 from fedfibos.simulation import build_world, simulate
-from fedfibos.spread import Spread, spread
 from fedfibos.submodel import Mask, budget
 from fedfibos.training import LocalTraining
 from fedfibos.types import Client, State

@@ -11,7 +11,7 @@ import pytest
 
 PROGRAM = """
 import resource, torch
-from fedfibos.allocator import keep_freed_memory
+from fedfibos.backend.allocator import keep_freed_memory
 done = keep_freed_memory()
 for _ in range(10):
     torch.ones(8_000_000)

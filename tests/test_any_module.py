@@ -9,20 +9,19 @@ import torch
 from safetensors.torch import load_model
 from torch import nn
 
-from fedfibos.cost import forward_macs
+from fedfibos.analysis.accuracy import Trial, accuracy, correct, evaluate
+from fedfibos.analysis.cost import forward_macs
+from fedfibos.analysis.theory import coefficient_of_variation
 from fedfibos.data.images import TensorData
-from fedfibos.evaluate import Trial, accuracy, correct, evaluate
-from fedfibos.export import export_submodel, submodel_module
+from fedfibos.export.formats import export_submodel, submodel_module
 from fedfibos.local import local_training
 from fedfibos.methods import FIARSE, FedFIbOS, FedRolex
-from fedfibos.methods.slicing import _has_cut_outputs
+from fedfibos.methods._slicing import _has_cut_outputs
 from fedfibos.model import model_of
 from fedfibos.params import layout_of
 from fedfibos.submodel import Mask, full
-from fedfibos.theory import coefficient_of_variation
-from fedfibos.traffic import upload_bytes
 from fedfibos.training import LocalTraining
-from fedfibos.types import Client
+from fedfibos.types import Client, upload_bytes
 
 CLASSES = 3
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from fedfibos.audit import audit
+from fedfibos.analysis.audit import audit
 from fedfibos.cli import main
 from fedfibos.cli.surroundings import FAILED
 from fedfibos.data import TensorData

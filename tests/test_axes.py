@@ -10,13 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from fedfibos.cautions import cautions
+from fedfibos.analysis.cautions import cautions
 from fedfibos.channels.axes import Axes, Part, axes_table, width_for_budget
 from fedfibos.channels.check import check_axes
 from fedfibos.channels.derive import derive_axes
 from fedfibos.channels.resize import resized
+from fedfibos.methods._slicing import prefix
 from fedfibos.methods.heterofl import HeteroFL
-from fedfibos.methods.slicing import prefix
 from fedfibos.model import model_of
 from fedfibos.models import build
 from fedfibos.params import layout_of, params_of

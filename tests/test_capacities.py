@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedfibos.capacities import NON_UNIFORM, UNIFORM, Capacities, check_table, counts
+from fedfibos.common.validation import ExperimentError
+from fedfibos.config.capacities import NON_UNIFORM, UNIFORM, Capacities, check_table, counts
 from fedfibos.config.experiment import load_experiment, to_toml
-from fedfibos.validation import ExperimentError
 
 
 def dealt(capacities, t):

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from fedfibos.cautions import cautions
+from fedfibos.analysis.cautions import cautions
 from fedfibos.methods import METHODS
 from fedfibos.model import model_of
 from fedfibos.models import build

@@ -21,9 +21,9 @@ from fedfibos.cli import main
 from fedfibos.cli.dry_run import how_dealt
 from fedfibos.cli.methods import summary
 from fedfibos.cli.progress import progress_on
+from fedfibos.common.formatting import duration, percent
 from fedfibos.config.experiment import load_experiment
 from fedfibos.methods import METHODS
-from fedfibos.readable import duration, percent
 from fedfibos.simulation.population import Parts
 
 FEDAVG = Path(__file__).parent.parent / "experiments" / "digits" / "fedavg.toml"

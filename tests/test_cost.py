@@ -9,9 +9,9 @@ import torch
 from torch import nn
 from torch.profiler import ProfilerActivity, profile
 
-from fedfibos.cost import cost, forward_macs
+from fedfibos.analysis.cost import cost, forward_macs
+from fedfibos.backend.memory import peak_memory
 from fedfibos.data.images import TensorData
-from fedfibos.memory import peak_memory
 from fedfibos.methods import METHODS
 from fedfibos.methods.fiarse import FIARSE
 from fedfibos.model import model_of

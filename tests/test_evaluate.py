@@ -7,14 +7,14 @@ import pytest
 import torch
 from torch import nn
 
+from fedfibos.analysis.accuracy import Trial, correct, evaluate
+from fedfibos.analysis.class_priors import ClassPriors
 from fedfibos.cli import main
 from fedfibos.data import TensorData
-from fedfibos.evaluate import Trial, correct, evaluate
-from fedfibos.export import submodel_module
+from fedfibos.export.formats import submodel_module
 from fedfibos.local import local_training
 from fedfibos.methods import METHODS
 from fedfibos.model import model_of
-from fedfibos.priors import ClassPriors
 from fedfibos.submodel import full
 from fedfibos.training import LocalTraining
 from fedfibos.types import Client

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from fedfibos.common.validation import ExperimentError
 from fedfibos.config.experiment import Experiment, load_experiment, to_toml
 from fedfibos.config.sections import Data, Federation, MethodChoice, ModelChoice
 from fedfibos.data.partition import Partition
 from fedfibos.methods import FedAvg, FedFIbOS
 from fedfibos.training import LocalTraining
-from fedfibos.validation import ExperimentError
 
 DIGITS = Path(__file__).parent.parent / "experiments" / "digits" / "fedfibos.toml"
 

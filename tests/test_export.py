@@ -16,15 +16,15 @@ from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from torch import nn
 
-import fedfibos.export
+import fedfibos.export.formats
 from fedfibos.cli import main
 from fedfibos.config.experiment import load_experiment
 from fedfibos.data.images import TensorData
-from fedfibos.export import ExportError, _umask, describe, export_submodel, submodel_module
-from fedfibos.methods.slicing import prefix
+from fedfibos.export.formats import ExportError, _umask, describe, export_submodel, submodel_module
+from fedfibos.export.sparse import read_sparse, write_sparse
+from fedfibos.methods._slicing import prefix
 from fedfibos.model import model_of
 from fedfibos.models import build
-from fedfibos.sparse import read_sparse, write_sparse
 from fedfibos.submodel import full, mask_from_scores
 
 SUFFIXES = (".safetensors", ".sparse.safetensors", ".pt2", ".onnx")
@@ -189,9 +189,9 @@ def test_outputs_that_differ_are_refused(tmp_path, monkeypatch):
     """The check is a check: a file that computes something else is not left behind."""
     made = model()
     module = submodel_module(made, made.initial_params(), full(made.layout))
-    write, reader = fedfibos.export.FORMATS[".pt2"]
+    write, reader = fedfibos.export.formats.FORMATS[".pt2"]
     wrong = {".pt2": (lambda *arguments: write(*arguments) + 0.1, reader)}
-    monkeypatch.setattr(fedfibos.export, "FORMATS", wrong)
+    monkeypatch.setattr(fedfibos.export.formats, "FORMATS", wrong)
     with pytest.raises(ExportError, match=r"outputs differ by 0\.1"):
         export_submodel(module, full(made.layout), X, tmp_path / "a.pt2")
     assert list(tmp_path.iterdir()) == []
@@ -203,7 +203,7 @@ def test_a_disk_that_is_full_is_one_line(tmp_path, suffix):
     program = f"""
 import resource, torch
 from pathlib import Path
-from fedfibos.export import ExportError, export_submodel
+from fedfibos.export.formats import ExportError, export_submodel
 from fedfibos.model import model_of
 from fedfibos.models import build
 from fedfibos.submodel import full
@@ -298,7 +298,7 @@ def test_a_capacity_that_nobody_has_is_exported_with_a_warning(runs, tmp_path, c
     ):
         assert main([*export, *options]) == 0
         shown, err = capsys.readouterr()
-        assert "from fedfibos.sparse import read_sparse" in shown
+        assert "from fedfibos.export.sparse import read_sparse" in shown
         warnings.append(err)
     assert warnings == [
         "",
@@ -312,7 +312,7 @@ def test_a_capacity_that_nobody_has_is_exported_with_a_warning(runs, tmp_path, c
 
 def test_the_lines_of_the_deployment_page_read_a_sparse_file(tmp_path):
     page = (Path(__file__).parent.parent / "docs" / "deploy.md").read_text()
-    (lines,) = re.findall(r"^    from fedfibos.sparse import .*\n(?:\n|    .*\n)*", page, re.MULTILINE)
+    (lines,) = re.findall(r"^    from fedfibos.export.sparse import .*\n(?:\n|    .*\n)*", page, re.MULTILINE)
     made = model()
     module = submodel_module(made, made.initial_params(), submodel_of(made, "mask"))
     write_sparse(module.state_dict(), tmp_path / "a.sparse.safetensors")
@@ -345,9 +345,9 @@ def test_a_file_without_the_statistics_is_refused(tmp_path, monkeypatch, ending)
     )
     kept = {name: tensor for name, tensor in module.state_dict().items() if "running" not in name}
     monkeypatch.setattr(type(module), "state_dict", lambda self: kept)
-    monkeypatch.setattr(fedfibos.export, "save_model", lambda module, path, about: save_file(kept, path, about))
+    monkeypatch.setattr(fedfibos.export.formats, "save_model", lambda module, path, about: save_file(kept, path, about))
     monkeypatch.setattr(
-        fedfibos.export, "load_model", lambda again, path: again.load_state_dict(load_file(path), False)
+        fedfibos.export.formats, "load_model", lambda again, path: again.load_state_dict(load_file(path), False)
     )
     with pytest.raises(ExportError, match="outputs differ by"):
         export_submodel(module, full(made.layout), X, tmp_path / f"a{ending}")

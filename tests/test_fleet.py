@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from fedfibos.capacities import UNIFORM, Capacities, counts
+from fedfibos.config.capacities import UNIFORM, Capacities, counts
 from fedfibos.round import LARGE_FLEET, sample
 from fedfibos.simulation.population import Parts
 from fedfibos.streams import stream

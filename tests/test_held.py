@@ -8,7 +8,7 @@ from torch import nn
 
 from fedfibos.config.experiment import load_experiment, to_toml
 from fedfibos.flower import task_of
-from fedfibos.methods.slicing import _has_cut_outputs
+from fedfibos.methods._slicing import _has_cut_outputs
 from fedfibos.model import model_of
 from fedfibos.models import build
 from fedfibos.params import layout_of, maskable_names

@@ -5,6 +5,7 @@ import pickle
 import pytest
 import torch
 
+from fedfibos.common.validation import listed
 from fedfibos.data.images import TensorData
 from fedfibos.local import local_training
 from fedfibos.model import model_of
@@ -13,7 +14,6 @@ from fedfibos.params import layout_of, params_of
 from fedfibos.submodel import full
 from fedfibos.training import LocalTraining
 from fedfibos.types import Client
-from fedfibos.validation import listed
 
 
 def count(module: torch.nn.Module) -> int:

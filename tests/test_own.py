@@ -11,13 +11,13 @@ import torch
 from torch import nn
 
 from fedfibos.cli import main
+from fedfibos.common.validation import ExperimentError
 from fedfibos.config.experiment import load_experiment, to_toml
 from fedfibos.data import Split, TensorData, load
 from fedfibos.data.partition import Partition, partition
 from fedfibos.models import build
 from fedfibos.simulation import build_world
 from fedfibos.submodel import budget
-from fedfibos.validation import ExperimentError
 
 EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
 

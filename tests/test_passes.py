@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from fedfibos.passes import all_finite, indicator, some, zero_outside
+from fedfibos.backend.reductions import all_finite, indicator, some, zero_outside
 from fedfibos.submodel import Mask
 
 TINY = 1e-45  # the smallest positive float32, below the normal ones

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from fedfibos.readable import bytes_in
+from fedfibos.common.formatting import bytes_in
 
 
 def test_numbers_of_bytes():

@@ -9,9 +9,9 @@ from dataclasses import replace
 
 import pytest
 
-from fedfibos import environment
 from fedfibos.config.experiment import load_experiment, to_toml
-from fedfibos.environment import describe, shareable
+from fedfibos.runs import environment
+from fedfibos.runs.environment import describe, shareable
 from fedfibos.runs.record import RecordError, RunDirectory
 from fedfibos.runs.summary import summarise
 

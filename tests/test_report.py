@@ -13,6 +13,7 @@ import pytest
 from fedfibos.cli import main
 from fedfibos.cli.methods import summary
 from fedfibos.cli.surroundings import FAILED
+from fedfibos.common.statistics import Spread
 from fedfibos.config.experiment import Experiment, to_toml
 from fedfibos.config.sections import Data, Evaluation, Federation, MethodChoice, ModelChoice
 from fedfibos.data.partition import Partition
@@ -25,7 +26,6 @@ from fedfibos.report.table import Cell, Table, latex, markdown, row
 from fedfibos.report.tables import bytes_to_accuracy
 from fedfibos.runs.record import RecordError
 from fedfibos.runs.summary import summarise
-from fedfibos.spread import Spread
 from fedfibos.training import LocalTraining
 
 FEW = Partition("pathological", classes_per_client=2)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from fedfibos.reproducible import _precisions, _set_precisions, reproducible
+from fedfibos.backend.determinism import _precisions, _set_precisions, reproducible
 
 
 def settings():

@@ -12,14 +12,14 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from fedfibos import scores
+from fedfibos.common.validation import ExperimentError
 from fedfibos.config.experiment import load_experiment
-from fedfibos.halves import from_halves, to_halves
 from fedfibos.methods import FedFIbOS
-from fedfibos.rows import MemoryRows
-from fedfibos.scores import FileRows
+from fedfibos.scores import files as scores
+from fedfibos.scores.files import FileRows
+from fedfibos.scores.rows import MemoryRows
+from fedfibos.scores.sixteen_bit import from_halves, to_halves
 from fedfibos.simulation import Interrupted, simulate
-from fedfibos.validation import ExperimentError
 
 EXPERIMENT = """
 seed = 3
@@ -198,7 +198,7 @@ def test_a_row_file_that_ends_early_is_named(tmp_path):
 MEMORY = """
 import resource, sys, torch
 from pathlib import Path
-from fedfibos.scores import FileRows
+from fedfibos.scores.files import FileRows
 size, initial = 8_000_000, torch.ones(8_000_000)
 rows = FileRows(Path(sys.argv[1]))
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

@@ -9,8 +9,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedfibos import select
-from fedfibos.select import top_k, top_k_many
+from fedfibos.backend import topk as select
+from fedfibos.backend.topk import top_k, top_k_many
 
 
 def reference(scores: torch.Tensor, k: int) -> torch.Tensor:

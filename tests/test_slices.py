@@ -7,10 +7,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from fedfibos.absent import without_absent_classes
 from fedfibos.methods import METHODS
-from fedfibos.methods.slicing import prefix, scaler_cautions, slice_of, train_slice, width_of
-from fedfibos.model import Model, model_of
+from fedfibos.methods._slicing import prefix, scaler_cautions, slice_of, train_slice, width_of
+from fedfibos.model import Model, model_of, without_absent_classes
 from fedfibos.models import build
 from fedfibos.round import federated_round
 from fedfibos.submodel import Slice, full

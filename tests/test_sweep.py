@@ -10,21 +10,21 @@ from pathlib import Path
 
 import pytest
 
-from fedfibos.capacities import NON_UNIFORM, UNIFORM
 from fedfibos.cli import main
 from fedfibos.cli.dry_run import plan
 from fedfibos.cli.surroundings import INTERRUPTED, WRONG_USAGE
 from fedfibos.cli.sweep import result
+from fedfibos.common.statistics import Spread, spread
+from fedfibos.common.validation import ExperimentError
+from fedfibos.config.capacities import NON_UNIFORM, UNIFORM
 from fedfibos.config.experiment import to_toml
 from fedfibos.config.study import load_study
 from fedfibos.model import model_of
 from fedfibos.models.text import text_classifier
 from fedfibos.params import maskable_names
 from fedfibos.simulation import Interrupted, build_world
-from fedfibos.spread import Spread, spread
-from fedfibos.sweep import SweepProgress, run_study
+from fedfibos.simulation.sweep import SweepProgress, run_study
 from fedfibos.types import Client
-from fedfibos.validation import ExperimentError
 
 BASE = """
 [data]
@@ -241,7 +241,7 @@ def test_ctrl_c_says_how_to_go_on(study, tmp_path, capsys, monkeypatch):
     def interrupted(*args, **options):
         raise Interrupted(2)
 
-    monkeypatch.setattr("fedfibos.sweep.simulate", interrupted)
+    monkeypatch.setattr("fedfibos.simulation.sweep.simulate", interrupted)
     code = main(
         ["sweep", str(study), "local.lr=0.1", "--out", str(tmp_path / "o"), "--only", "seed=1", "--workers", "1"]
     )

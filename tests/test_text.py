@@ -15,7 +15,7 @@ from fedfibos.channels.declared import named_units
 from fedfibos.config.experiment import load_experiment
 from fedfibos.data import TextData, TokenData, ag_news, incomplete, load
 from fedfibos.methods import METHODS
-from fedfibos.methods.slicing import prefix
+from fedfibos.methods._slicing import prefix
 from fedfibos.model import model_of
 from fedfibos.models import build, encode
 from fedfibos.simulation import simulate

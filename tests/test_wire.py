@@ -15,7 +15,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from fedfibos.methods.slicing import prefix
+from fedfibos.methods._slicing import prefix
 from fedfibos.model import Model, model_of
 from fedfibos.models import build
 from fedfibos.params import Params

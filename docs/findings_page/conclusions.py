@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from fedfibos.spread import Spread, spread
+from fedfibos.common.statistics import Spread, spread
 from findings_page.diagnosed import diagnostics, surrogate, true_error, what_is_selected
 from findings_page.paper import in_the_paper
 from findings_page.records import (

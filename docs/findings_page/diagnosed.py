@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from fedfibos.spread import Spread, spread
+from fedfibos.common.statistics import Spread, spread
 from findings_page.records import Study, last_evaluation
 from findings_page.words import claim
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fedfibos.spread import Spread, spread
+from fedfibos.common.statistics import Spread, spread
 from findings_page.paper import paper_says
 from findings_page.records import (
     ADJUSTED,

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from fedfibos.common.statistics import Spread, spread
 from fedfibos.report.records import Record, read_record
 from fedfibos.runs.record import FINAL
-from fedfibos.spread import Spread, spread
 
 ACCURACIES: Mapping[str, tuple[str, ...]] = {
     "global, full": ("global_accuracy", "full", "last"),

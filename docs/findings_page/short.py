@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fedfibos.spread import Spread
+from fedfibos.common.statistics import Spread
 from findings_page.conclusions import over_clients
 from findings_page.records import FULL, SMALLEST, SUBMODELS, Cell, Study
 from findings_page.tables import TITLES

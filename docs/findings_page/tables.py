@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from fedfibos.spread import Spread, spread
+from fedfibos.common.statistics import Spread, spread
 from findings_page.records import ACCURACIES, CAPACITIES, Cell, Study, entry, last_evaluation
 from findings_page.words import percent, points
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from fedfibos.spread import Spread
+from fedfibos.common.statistics import Spread
 
 
 def percent(value: Spread | None) -> str:

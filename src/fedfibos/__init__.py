@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from fedfibos.aggregate import Sums as Sums
+    from fedfibos.analysis.accuracy import accuracy as accuracy
     from fedfibos.config.experiment import Experiment as Experiment
     from fedfibos.config.experiment import load_experiment as load_experiment
     from fedfibos.data import Split as Split
@@ -18,9 +19,8 @@ if TYPE_CHECKING:
     from fedfibos.data import load as load
     from fedfibos.data.partition import Partition as Partition
     from fedfibos.data.partition import partition as partition
-    from fedfibos.evaluate import accuracy as accuracy
-    from fedfibos.export import export_submodel as export_submodel
-    from fedfibos.export import submodel_module as submodel_module
+    from fedfibos.export.formats import export_submodel as export_submodel
+    from fedfibos.export.formats import submodel_module as submodel_module
     from fedfibos.local import local_training as local_training
     from fedfibos.method import Method as Method
     from fedfibos.methods import METHODS as METHODS
@@ -64,8 +64,8 @@ _HOMES = {
     "Sums": "fedfibos.aggregate",
     "TensorData": "fedfibos.data",
     "Upload": "fedfibos.types",
-    "accuracy": "fedfibos.evaluate",
-    "export_submodel": "fedfibos.export",
+    "accuracy": "fedfibos.analysis.accuracy",
+    "export_submodel": "fedfibos.export.formats",
     "federated_round": "fedfibos.round",
     "load": "fedfibos.data",
     "load_experiment": "fedfibos.config.experiment",
@@ -77,7 +77,7 @@ _HOMES = {
     "sample": "fedfibos.round",
     "simulate": "fedfibos.simulation",
     "stream": "fedfibos.streams",
-    "submodel_module": "fedfibos.export",
+    "submodel_module": "fedfibos.export.formats",
 }
 
 __all__ = [*sorted(_HOMES)]

@@ -11,12 +11,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from fedfibos.absent import without_absent_classes
-from fedfibos.inputs import Inputs, forward
-from fedfibos.model import Model
-from fedfibos.optimisers import optimiser
+from fedfibos.backend.optimizers import optimiser
+from fedfibos.backend.recorded import Replayed, can_record
+from fedfibos.common.inputs import Inputs, forward
+from fedfibos.model import Model, without_absent_classes
 from fedfibos.params import Layout, Params
-from fedfibos.replay import Replayed, can_record
 from fedfibos.submodel import Mask, Submodel
 from fedfibos.training import LocalTraining
 from fedfibos.types import Client, Dataset, Upload

@@ -10,14 +10,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from fedfibos.backend.recorded import recorder
 from fedfibos.channels.axes import Axes
 from fedfibos.channels.check import check_permutations
 from fedfibos.channels.declared import named_axes, named_units
 from fedfibos.channels.derive import derive_axes
 from fedfibos.channels.resize import resized
-from fedfibos.inputs import Inputs
+from fedfibos.common.inputs import Inputs
 from fedfibos.params import Layout, Params, layout_of, params_of, without_overlaps
-from fedfibos.replay import recorder
 from fedfibos.submodel import Mask, Submodel
 
 
@@ -210,3 +210,28 @@ def keeps_statistics(module: nn.Module) -> bool:
     """True where evaluation normalises by statistics kept from training: batch norm, and instance norm that tracks."""
     norms = (m for m in module.modules() if isinstance(m, nn.modules.batchnorm._NormBase))
     return has_batch_norm(module) or any(norm.track_running_stats for norm in norms)
+
+
+def without_absent_classes(model: Model, layout: Layout, labels: Tensor) -> Tensor:
+    """bool, shape ``(layout.size,)``: False on the classifier's entries of classes without an example.
+
+    Args:
+        model: Knows which dimensions are classes (from its axes).
+        layout: The full layout, or that of a slice.
+        labels: Classes of the client's examples.
+
+    Raises:
+        ValueError: The model's table of axes names no classes.
+    """
+    if not model.axes.classes:
+        raise ValueError(
+            "absent_labels = 'mask' needs the classifier's class rows, got a table of axes without classes"
+        )
+    held = torch.ones(layout.size, dtype=torch.bool)
+    present = labels.unique().cpu()
+    for name, view in zip(layout.names, layout.views(held), strict=True):
+        if (dim := model.axes.classes.get(name)) is not None:
+            absent = torch.ones(view.shape[dim], dtype=torch.bool)
+            absent[present] = False
+            view.index_fill_(dim, absent.nonzero().squeeze(1), False)
+    return held

@@ -11,7 +11,7 @@ from functools import cached_property
 import torch
 from torch import Tensor, nn
 
-from fedfibos.validation import did_you_mean
+from fedfibos.common.validation import did_you_mean
 
 MASKABLE_MODULES = (nn.modules.conv._ConvNd, nn.Linear, nn.Embedding, nn.MultiheadAttention)
 

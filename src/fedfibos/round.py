@@ -9,15 +9,14 @@ from dataclasses import dataclass, replace
 import torch
 
 from fedfibos.aggregate import Sums
+from fedfibos.backend.reductions import all_finite, zero_outside
 from fedfibos.local import LocalTrainingError, seeded
 from fedfibos.method import Method
 from fedfibos.model import Model
 from fedfibos.params import Params
-from fedfibos.passes import all_finite, zero_outside
 from fedfibos.streams import stream
 from fedfibos.submodel import Slice, Submodel
-from fedfibos.traffic import download_bytes, upload_bytes
-from fedfibos.types import Client, State, Upload
+from fedfibos.types import Client, State, Upload, download_bytes, upload_bytes
 
 Job = tuple[Client, Submodel]
 RunClients = Callable[[Params, Iterable[Job]], Iterator[tuple[Client, Upload | str]]]

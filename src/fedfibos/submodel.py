@@ -12,9 +12,9 @@ from typing import ClassVar, Self
 import torch
 from torch import Tensor
 
+from fedfibos.backend.reductions import indicator
+from fedfibos.backend.topk import top_k
 from fedfibos.params import Layout
-from fedfibos.passes import indicator
-from fedfibos.select import top_k
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,8 @@ from typing import Literal
 
 import torch
 
-from fedfibos.fields import check_fields, check_positive
-from fedfibos.validation import FieldError
+from fedfibos.common.field_checks import check_fields, check_positive
+from fedfibos.common.validation import FieldError
 
 
 @dataclass(frozen=True)

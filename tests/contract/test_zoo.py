@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from fedfibos.inputs import Inputs
+from fedfibos.common.inputs import Inputs
 from fedfibos.methods import METHODS
 from fedfibos.model import model_of
 from fedfibos.round import federated_round

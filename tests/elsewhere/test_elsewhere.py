@@ -16,15 +16,15 @@ import torch
 from rich.console import Console
 
 import fedfibos.model
+from fedfibos.analysis.cost import cost
+from fedfibos.backend.topk import top_k, top_k_many
 from fedfibos.cli.audit import audit_run
 from fedfibos.cli.diagnose import diagnose_run
 from fedfibos.config.experiment import load_experiment
-from fedfibos.cost import cost
 from fedfibos.data.images import TensorData
 from fedfibos.methods import METHODS
 from fedfibos.model import model_of
 from fedfibos.models import build
-from fedfibos.select import top_k, top_k_many
 from fedfibos.simulation import simulate
 from fedfibos.simulation.reopen import reopen
 from fedfibos.training import LocalTraining

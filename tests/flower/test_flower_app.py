@@ -19,10 +19,10 @@ from rich.console import Console
 from safetensors.torch import load_file
 from torch import nn
 
+from fedfibos.analysis.accuracy import correct
+from fedfibos.analysis.cost import cost
 from fedfibos.cli import main
 from fedfibos.cli.flower import show_traffic
-from fedfibos.cost import cost
-from fedfibos.evaluate import correct
 from fedfibos.flower import client_app, server_app
 from fedfibos.flower.demo import Outcome, Traffic
 from fedfibos.flower.launch import LaunchError, Processes, free_port

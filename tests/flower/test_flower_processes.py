@@ -21,11 +21,11 @@ import pytest
 import torch
 from local_grid import lines_of, run_template
 
-from fedfibos.environment import commit
 from fedfibos.flower.demo import CAPACITIES, fleet
 from fedfibos.flower.launch import HOST, Deployment, LaunchError, Processes, free_port
 from fedfibos.flower.new import new_app
 from fedfibos.methods import METHODS
+from fedfibos.runs.environment import commit
 
 pytestmark = pytest.mark.slow
 NODES = [{"client-id": n, "capacity": capacity} for n, capacity in enumerate(CAPACITIES)]

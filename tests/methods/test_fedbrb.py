@@ -26,9 +26,9 @@ from torch import nn
 
 from fedfibos.aggregate import Sums
 from fedfibos.data.images import TensorData
-from fedfibos.methods.blocks import aligned, block_channels, broadcast_blocks, by_role, num_blocks, positional
+from fedfibos.methods._blocks import aligned, block_channels, broadcast_blocks, by_role, num_blocks, positional
+from fedfibos.methods._slicing import input_dims
 from fedfibos.methods.fedbrb import FedBRB
-from fedfibos.methods.slicing import input_dims
 from fedfibos.model import Model, model_of
 from fedfibos.models import build
 from fedfibos.params import Layout, layout_of

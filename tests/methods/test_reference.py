@@ -17,14 +17,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import relu
 
-from fedfibos.absent import without_absent_classes
 from fedfibos.aggregate import Sums
 from fedfibos.data.images import TensorData
 from fedfibos.methods import PRESETS
 from fedfibos.methods.fedrolex import FedRolex
 from fedfibos.methods.fiarse import FIARSE
 from fedfibos.methods.heterofl import HeteroFL
-from fedfibos.model import Model, model_of
+from fedfibos.model import Model, model_of, without_absent_classes
 from fedfibos.params import Layout, Params, params_of
 from fedfibos.round import federated_round
 from fedfibos.submodel import Mask, Slice

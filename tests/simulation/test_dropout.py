@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from fedfibos.common.validation import ExperimentError
 from fedfibos.config.experiment import load_experiment
 from fedfibos.local import LocalTrainingError, local_training
 from fedfibos.methods.fedfibos import FedFIbOS
@@ -14,7 +15,6 @@ from fedfibos.simulation import simulate
 from fedfibos.simulation.dropout import NO_ANSWER, leaving_out, silent
 from fedfibos.training import LocalTraining
 from fedfibos.types import Client
-from fedfibos.validation import ExperimentError
 
 OVERRIDES = [
     "federation.rounds=6",

@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 import pytest
 import torch
 
+from fedfibos.analysis.accuracy import Trial
 from fedfibos.data.images import TensorData
-from fedfibos.evaluate import Trial
 from fedfibos.methods import METHODS
 from fedfibos.model import model_of
 from fedfibos.models import build

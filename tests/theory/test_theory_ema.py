@@ -12,12 +12,12 @@ from tiny_federation import fleet, random_params, tiny_model
 from torch import Tensor
 
 from fedfibos.aggregate import Sums
-from fedfibos.fisher import Ema
+from fedfibos.analysis.theory import ema_bias, ema_bias_partial
+from fedfibos.methods._fisher import Ema
 from fedfibos.methods.fedfibos import FedFIbOS
 from fedfibos.round import sample
 from fedfibos.streams import stream
 from fedfibos.submodel import Mask, full
-from fedfibos.theory import ema_bias, ema_bias_partial
 from fedfibos.types import Upload
 
 fixed = settings(derandomize=True, deadline=None, max_examples=60)

@@ -13,13 +13,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn.functional import cross_entropy
 
-from fedfibos.data.images import TensorData
-from fedfibos.model import Model, model_of
-from fedfibos.params import Params
-from fedfibos.select import top_k
-from fedfibos.streams import stream
-from fedfibos.submodel import Mask, full, mask_from_scores
-from fedfibos.theory import (
+from fedfibos.analysis.theory import (
     MaskingError,
     dataset_fisher,
     dataset_gradient,
@@ -29,6 +23,12 @@ from fedfibos.theory import (
     order_agreement,
     surrogate,
 )
+from fedfibos.backend.topk import top_k
+from fedfibos.data.images import TensorData
+from fedfibos.model import Model, model_of
+from fedfibos.params import Params
+from fedfibos.streams import stream
+from fedfibos.submodel import Mask, full, mask_from_scores
 
 fixed = settings(derandomize=True, deadline=None, max_examples=100)
 

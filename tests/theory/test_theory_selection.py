@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from tiny_federation import gaussian_data, random_params, tiny_model
 from torch import Tensor
 
-from fedfibos.select import top_k
-from fedfibos.theory import boundary_violations, coefficient_of_variation, dataset_fisher, jaccard, surrogate
+from fedfibos.analysis.theory import boundary_violations, coefficient_of_variation, dataset_fisher, jaccard, surrogate
+from fedfibos.backend.topk import top_k
 
 fixed = settings(derandomize=True, deadline=None, max_examples=150)
 

@@ -20,9 +20,9 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
+from fedfibos.common.validation import did_you_mean, listed
 from fedfibos.params import Layout
 from fedfibos.submodel import Slice, budget, exactly
-from fedfibos.validation import did_you_mean, listed
 
 
 @dataclass(frozen=True)

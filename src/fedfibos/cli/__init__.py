@@ -19,7 +19,7 @@ from typing import Annotated, Any
 import click
 import typer
 
-from fedfibos.allocator import keep_freed_memory
+from fedfibos.backend.allocator import keep_freed_memory
 from fedfibos.cli.flower import flower_app
 from fedfibos.cli.surroundings import (
     FAILED,
@@ -298,7 +298,7 @@ def diagnose(
 
 def _on_checkpoint(run_directory: Path, work: Callable[[], None], device: Device) -> None:
     """Look at a run's checkpoint: the numbers do not depend on how many threads the machine has."""
-    from fedfibos.reproducible import reproducible
+    from fedfibos.backend.determinism import reproducible
 
     look_beside(run_directory)
     _check_device(device)
@@ -363,7 +363,7 @@ def methods(
 
 def _bytes(text: str | None, option: str) -> float | None:
     """A limit of the command line."""
-    from fedfibos.readable import bytes_in
+    from fedfibos.common.formatting import bytes_in
 
     if text is None:
         return None

@@ -10,10 +10,10 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from fedfibos.audit import WAYS, audit
+from fedfibos.analysis.audit import WAYS, audit
 from fedfibos.cli.surroundings import warn
-from fedfibos.files import write_whole
-from fedfibos.readable import percent
+from fedfibos.common.atomic_files import write_whole
+from fedfibos.common.formatting import percent
 from fedfibos.simulation.reopen import reopen
 from fedfibos.streams import stream
 

@@ -15,10 +15,10 @@ from rich.console import Console
 from rich.table import Table
 
 from fedfibos.cli.progress import RunProgress, progress_on
+from fedfibos.common.formatting import percent
 from fedfibos.config.experiment import Experiment
 from fedfibos.config.sections import Data, Evaluation, Federation, MethodChoice, ModelChoice
 from fedfibos.data.partition import Partition
-from fedfibos.readable import percent
 from fedfibos.simulation import simulate
 from fedfibos.training import LocalTraining
 

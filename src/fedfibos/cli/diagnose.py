@@ -11,9 +11,9 @@ from typing import Any
 from rich.console import Console, Group
 from rich.table import Table
 
+from fedfibos.analysis.diagnose import READINGS, diagnose
 from fedfibos.cli.surroundings import warn
-from fedfibos.diagnose import READINGS, diagnose
-from fedfibos.files import write_whole
+from fedfibos.common.atomic_files import write_whole
 from fedfibos.runs.record import RecordError
 from fedfibos.simulation.reopen import reopen
 from fedfibos.streams import stream

@@ -11,10 +11,10 @@ from rich.filesize import decimal
 from rich.table import Table
 from torch import Tensor
 
-from fedfibos.cautions import cautions
+from fedfibos.analysis.cautions import cautions
+from fedfibos.analysis.cost import Cost, cost
+from fedfibos.common.formatting import percent
 from fedfibos.config.experiment import Experiment, to_toml
-from fedfibos.cost import Cost, cost
-from fedfibos.readable import percent
 from fedfibos.simulation import World, build_world
 from fedfibos.simulation.population import Population
 

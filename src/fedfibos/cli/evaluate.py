@@ -8,11 +8,11 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
+from fedfibos.analysis.accuracy import evaluate
 from fedfibos.cli.surroundings import warn
-from fedfibos.environment import describe
-from fedfibos.evaluate import evaluate
-from fedfibos.files import write_whole
-from fedfibos.readable import percent
+from fedfibos.common.atomic_files import write_whole
+from fedfibos.common.formatting import percent
+from fedfibos.runs.environment import describe
 from fedfibos.runs.record import EVALUATION
 from fedfibos.simulation.engine import setting_of
 from fedfibos.simulation.reopen import reopen

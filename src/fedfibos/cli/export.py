@@ -17,9 +17,9 @@ from rich.console import Console
 from rich.filesize import decimal
 
 from fedfibos.cli.surroundings import warn
+from fedfibos.common.inputs import Inputs
 from fedfibos.data.images import ImageData
-from fedfibos.export import describe, export_submodel, submodel_module
-from fedfibos.inputs import Inputs
+from fedfibos.export.formats import describe, export_submodel, submodel_module
 from fedfibos.method import Method
 from fedfibos.model import Model, keeps_statistics
 from fedfibos.runs.checkpoint import Checkpoint, CheckpointStore

@@ -44,10 +44,10 @@ def demo(
 ) -> None:
     """Start a SuperLink and three SuperNodes of different capacity here, train the digits, and stop them all."""
     _needs_flower()
+    from fedfibos.common.validation import check_name
     from fedfibos.flower.demo import CAPACITIES, fleet
     from fedfibos.flower.launch import LaunchError
     from fedfibos.methods import METHODS
-    from fedfibos.validation import check_name
 
     console = Console()
     try:

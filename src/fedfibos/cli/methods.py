@@ -15,11 +15,12 @@ from rich.console import Console
 from rich.table import Table
 from torch import nn
 
-from fedfibos.capacities import UNIFORM
+from fedfibos.analysis.cost import Cost, cost
 from fedfibos.cli.dry_run import COST_NOTE, cost_table
 from fedfibos.cli.surroundings import warn
+from fedfibos.common.validation import ExperimentError, check_name
+from fedfibos.config.capacities import UNIFORM
 from fedfibos.config.experiment import Experiment
-from fedfibos.cost import Cost, cost
 from fedfibos.data import TensorData
 from fedfibos.method import Method
 from fedfibos.methods import METHODS, PRESETS
@@ -29,7 +30,6 @@ from fedfibos.simulation import World
 from fedfibos.submodel import Slice
 from fedfibos.training import LocalTraining
 from fedfibos.types import Client
-from fedfibos.validation import ExperimentError, check_name
 
 
 @dataclass(frozen=True)

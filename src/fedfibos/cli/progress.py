@@ -10,8 +10,8 @@ from rich.console import Console
 from rich.filesize import decimal
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from fedfibos.common.formatting import duration, percent
 from fedfibos.config.experiment import Experiment
-from fedfibos.readable import duration, percent
 
 
 class RunProgress(Protocol):

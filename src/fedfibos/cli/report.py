@@ -7,7 +7,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from fedfibos.readable import counted
+from fedfibos.common.formatting import counted
 from fedfibos.report import build_report, write_report
 
 

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.filesize import decimal
 from rich.table import Table
 
-from fedfibos.readable import duration, percent
+from fedfibos.common.formatting import duration, percent
 
 
 def show_results(final: Mapping[str, Any], out: Path, console: Console) -> None:

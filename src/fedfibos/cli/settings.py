@@ -6,8 +6,8 @@ from rich.console import Console
 from rich.padding import Padding
 from rich.text import Text
 
+from fedfibos.common.validation import ExperimentError, did_you_mean
 from fedfibos.config.settings import NOT_SET, REQUIRED, Group, groups
-from fedfibos.validation import ExperimentError, did_you_mean
 
 
 def show_settings(word: str, console: Console) -> None:

@@ -18,10 +18,10 @@ WIDE = 120
 
 def exit_code(error: Exception) -> int | None:
     """What an error that is one line long ends a command with; None: it is nobody's fault but the code's."""
+    from fedfibos.common.validation import ExperimentError
     from fedfibos.round import NoUploadError
     from fedfibos.runs.record import RecordError
     from fedfibos.simulation import WorkerError
-    from fedfibos.validation import ExperimentError
 
     if isinstance(error, ExperimentError):
         return WRONG_USAGE

@@ -12,10 +12,10 @@ from rich.console import Console
 from rich.status import Status
 from rich.table import Table
 
+from fedfibos.common.formatting import duration, percent
+from fedfibos.common.statistics import Spread, spread
 from fedfibos.config.study import PlannedRun, Study, describe_grid, load_study
-from fedfibos.readable import duration, percent
-from fedfibos.spread import Spread, spread
-from fedfibos.sweep import OnRound, Outcome, SweepProgress, run_study
+from fedfibos.simulation.sweep import OnRound, Outcome, SweepProgress, run_study
 
 
 def sweep(
@@ -73,7 +73,7 @@ class LineProgress(SweepProgress):
         self.status: Status | None = None
 
     def start(self, run: PlannedRun, resumed: bool) -> OnRound:
-        """See :class:`fedfibos.sweep.SweepProgress`."""
+        """See :class:`fedfibos.simulation.sweep.SweepProgress`."""
         name = f"{run.folder}{' (resumed)' if resumed else ''}"
         if not self.console.is_terminal:
             return lambda record: None
@@ -88,11 +88,11 @@ class LineProgress(SweepProgress):
         return show
 
     def warn(self, text: str) -> None:
-        """See :class:`fedfibos.sweep.SweepProgress`."""
+        """See :class:`fedfibos.simulation.sweep.SweepProgress`."""
         print(f"  warning: {text}", file=sys.stderr)
 
     def finish(self, outcome: Outcome) -> None:
-        """See :class:`fedfibos.sweep.SweepProgress`."""
+        """See :class:`fedfibos.simulation.sweep.SweepProgress`."""
         self.close()
         self.number += 1
         line = f"[{self.number}/{self.total}] {outcome.run.folder}: {result(outcome)}"

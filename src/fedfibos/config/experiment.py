@@ -10,7 +10,8 @@ from typing import Any
 import tomli_w
 from pydantic.dataclasses import dataclass
 
-from fedfibos.capacities import Capacities
+from fedfibos.common.validation import ExperimentError, checked
+from fedfibos.config.capacities import Capacities
 from fedfibos.config.keys import check_keys
 from fedfibos.config.layers import Layer, as_layers, merge, read_layers, source_of
 from fedfibos.config.sections import (
@@ -26,7 +27,6 @@ from fedfibos.config.sections import (
 )
 from fedfibos.method import Method
 from fedfibos.training import LocalTraining
-from fedfibos.validation import ExperimentError, checked
 
 
 @dataclass(frozen=True, config=CONFIG)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+from fedfibos.common.dotted_keys import flat
+from fedfibos.common.validation import listed, shown
 from fedfibos.config.experiment import Experiment
 from fedfibos.data.partition import Partition
-from fedfibos.dotted import flat
 from fedfibos.method import Idle
 from fedfibos.methods import IDLE
 from fedfibos.training import LocalTraining
-from fedfibos.validation import listed, shown
 
 RULES: tuple[Idle, ...] = (
     (("data.partition.alpha",), "data.partition.scheme", ("dirichlet", "dirichlet-by-class")),

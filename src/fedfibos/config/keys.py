@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from fedfibos.common.user_code import is_own
+from fedfibos.common.validation import check_name, did_you_mean, listed
 from fedfibos.config.sections import SECTIONS, field_names
 from fedfibos.data.partition import Partition
 from fedfibos.methods import METHODS
 from fedfibos.models import options_of
-from fedfibos.own import is_own
-from fedfibos.validation import check_name, did_you_mean, listed
 
 
 def check_keys(values: Mapping[str, Any], merged: Mapping[str, Any]) -> None:

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
+from fedfibos.common.validation import ExperimentError
 from fedfibos.data.partition import Partition
-from fedfibos.validation import ExperimentError
 
 COMMAND_LINE = "command line"
 

@@ -10,16 +10,16 @@ import tomli_w
 from pydantic import BeforeValidator, ConfigDict, Field
 from pydantic.dataclasses import dataclass
 
-from fedfibos.capacities import TABLES, check_table
+from fedfibos.common.user_code import find, is_own, told
+from fedfibos.common.validation import ExperimentError, check_name, checked, did_you_mean, listed
+from fedfibos.config.capacities import TABLES, check_table
 from fedfibos.data import DATA_SETS
 from fedfibos.data.partition import Partition
 from fedfibos.method import OPTIONAL, Method
 from fedfibos.methods import METHODS, PRESETS
 from fedfibos.models import check_options, options_of, parameters_of
-from fedfibos.own import find, is_own, told
-from fedfibos.scores import Bytes, Home
+from fedfibos.scores.files import Bytes, Home
 from fedfibos.training import LocalTraining
-from fedfibos.validation import ExperimentError, check_name, checked, did_you_mean, listed
 
 Seed = Annotated[int, Field(ge=0, lt=2**63)]
 Positive = Annotated[int, Field(ge=1)]

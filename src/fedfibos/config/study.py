@@ -27,11 +27,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from fedfibos.common.dotted_keys import flat
+from fedfibos.common.formatting import counted
+from fedfibos.common.validation import ExperimentError, check_name, shown
 from fedfibos.config.experiment import Experiment, load_experiment, to_toml
 from fedfibos.config.layers import Layer, read_toml
-from fedfibos.dotted import flat
-from fedfibos.readable import counted
-from fedfibos.validation import ExperimentError, check_name, shown
 
 KEYS = ("base", "study", "seeds", "all", "grid")
 

@@ -7,12 +7,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from fedfibos.common.user_code import called, find
 from fedfibos.data import ag_news, digits, fashion_mnist
 from fedfibos.data.cifar import CIFAR10, CIFAR100
 from fedfibos.data.images import ImageData, TensorData
 from fedfibos.data.split import Split
 from fedfibos.data.texts import TextData, TokenData
-from fedfibos.own import called, find
 
 __all__ = [
     "DATA_SETS",

@@ -11,14 +11,14 @@ import torch
 from flwr.app import Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 
+from fedfibos.backend.determinism import reproducible
+from fedfibos.common.formatting import bytes_in
 from fedfibos.flower.accelerator import trained, usable
 from fedfibos.flower.measure import IN_BYTES, LIMITS, Limits, affordable
 from fedfibos.flower.messages import declaration, payload_in, payload_record, question_in, refusal
 from fedfibos.flower.scores import HeldScore
 from fedfibos.flower.task import Settings, Task
 from fedfibos.local import LocalTrainingError
-from fedfibos.readable import bytes_in
-from fedfibos.reproducible import reproducible
 from fedfibos.types import Client, Dataset
 from fedfibos.wire.coding import decode_download, decode_score, encode_mask, encode_upload
 from fedfibos.wire.payload import WireError

@@ -10,7 +10,7 @@ import logging
 import time
 from dataclasses import dataclass, replace
 
-from fedfibos.cost import cost
+from fedfibos.analysis.cost import cost
 from fedfibos.flower.accelerator import trained
 from fedfibos.flower.task import Task
 from fedfibos.method import ClientScored
@@ -35,7 +35,7 @@ class Limits:
     """What a device has; None: no limit.
 
     Attributes:
-        memory: Bytes of local training at its peak (:attr:`fedfibos.cost.Cost.memory`).
+        memory: Bytes of local training at its peak (:attr:`fedfibos.analysis.cost.Cost.memory`).
         seconds: Seconds for a training step.
         traffic: Bytes that a round may send to the device and back.
     """

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable, Mapping
 from flwr.app import ConfigRecord, Message, MessageType, RecordDict
 from flwr.serverapp import Grid
 
+from fedfibos.common.formatting import counted
 from fedfibos.flower.messages import Member, member_in
-from fedfibos.readable import counted
 from fedfibos.wire.payload import WireError
 
 Roster = Mapping[int, Member]

@@ -16,12 +16,12 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from fedfibos.files import whole
+from fedfibos.common.atomic_files import whole
 from fedfibos.flower.task import Task
 from fedfibos.method import ClientScored
-from fedfibos.rows import MemoryRows
 from fedfibos.runs.checkpoint import KEEP
 from fedfibos.runs.record import fixed_settings
+from fedfibos.scores.rows import MemoryRows
 from fedfibos.submodel import Mask
 from fedfibos.types import Client, State, Upload
 from fedfibos.wire.payload import WireError

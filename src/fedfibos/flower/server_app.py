@@ -12,15 +12,15 @@ from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 from torch import Tensor
 
-from fedfibos.evaluate import Trial, correct, evaluate
+from fedfibos.analysis.accuracy import Trial, correct, evaluate
+from fedfibos.backend.determinism import reproducible
+from fedfibos.common.formatting import percent
 from fedfibos.flower.accelerator import usable
 from fedfibos.flower.client_app import MakeTask
 from fedfibos.flower.strategy import LOG, Round, SubmodelStrategy, arrays_of, clients_of
 from fedfibos.flower.task import Settings, Task
 from fedfibos.model import keeps_statistics
 from fedfibos.params import Params
-from fedfibos.readable import percent
-from fedfibos.reproducible import reproducible
 from fedfibos.runs.checkpoint import Checkpoint, CheckpointStore
 from fedfibos.runs.record import RunDirectory
 from fedfibos.runs.summary import summarise

@@ -11,14 +11,14 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MessageType, Met
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Strategy
 
-from fedfibos.cautions import cautions
+from fedfibos.analysis.cautions import cautions
 from fedfibos.flower.messages import Member, payload_in, payload_record, question
 from fedfibos.flower.roster import Enrolment, Roster
 from fedfibos.flower.task import Task
 from fedfibos.method import ClientScored
 from fedfibos.params import Layout, Params
 from fedfibos.round import Job, NoUploadError, RoundReport, merge, sample, submodels
-from fedfibos.rows import MemoryRows
+from fedfibos.scores.rows import MemoryRows
 from fedfibos.submodel import Submodel, budget
 from fedfibos.types import Client, State, Upload
 from fedfibos.wire.coding import decode_mask, decode_upload, encode_download, encode_score, token_of

@@ -16,13 +16,13 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass as validated
 from torch import nn
 
+from fedfibos.common.inputs import Inputs
+from fedfibos.common.validation import check_name, checked
 from fedfibos.config.sections import CONFIG, MethodChoice, Positive, Seed, field_names
-from fedfibos.inputs import Inputs
 from fedfibos.method import ClientScored, Method
 from fedfibos.model import Model, model_of
 from fedfibos.params import maskable_names
 from fedfibos.training import LocalTraining
-from fedfibos.validation import check_name, checked
 from fedfibos.wire.precision import Precision
 
 Settings = Mapping[str, bool | int | float | str]

@@ -16,9 +16,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fedfibos.aggregate import Average, Sums
-from fedfibos.fields import check_fields, check_positive
+from fedfibos.common.field_checks import check_fields, check_positive
 from fedfibos.local import local_training
-from fedfibos.methods.slicing import prefix
+from fedfibos.methods._slicing import prefix
 from fedfibos.model import Model
 from fedfibos.params import Params
 from fedfibos.submodel import Submodel, check_capacity

@@ -35,8 +35,8 @@ from typing import Any, Literal
 from torch import Tensor
 
 from fedfibos.aggregate import Average, Sums
-from fedfibos.fields import check_fields, check_positive
-from fedfibos.methods.blocks import (
+from fedfibos.common.field_checks import check_fields, check_positive
+from fedfibos.methods._blocks import (
     Block,
     aligned,
     block_channels,
@@ -47,7 +47,7 @@ from fedfibos.methods.blocks import (
     num_blocks,
     positional,
 )
-from fedfibos.methods.slicing import CapacityBasis, input_dims, scaler_cautions, train_slice, width_of
+from fedfibos.methods._slicing import CapacityBasis, input_dims, scaler_cautions, train_slice, width_of
 from fedfibos.model import Model
 from fedfibos.params import Params
 from fedfibos.submodel import Slice, Submodel, full

@@ -37,8 +37,8 @@ import torch
 from torch import Tensor
 
 from fedfibos.aggregate import Average, Sums
-from fedfibos.fields import check_fields, check_positive
-from fedfibos.methods.slicing import CapacityBasis, scaler_cautions, slice_of, train_slice, width_of
+from fedfibos.common.field_checks import check_fields, check_positive
+from fedfibos.methods._slicing import CapacityBasis, scaler_cautions, slice_of, train_slice, width_of
 from fedfibos.model import Model
 from fedfibos.params import Params
 from fedfibos.submodel import Submodel

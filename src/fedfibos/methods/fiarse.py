@@ -43,11 +43,11 @@ import torch
 from torch import Tensor
 
 from fedfibos.aggregate import Average, Sums
-from fedfibos.fields import check_fields, check_positive
+from fedfibos.backend.topk import top_k
+from fedfibos.common.field_checks import check_fields, check_positive
 from fedfibos.local import local_training
 from fedfibos.model import Model
 from fedfibos.params import Layout, Params
-from fedfibos.select import top_k
 from fedfibos.submodel import Mask, Submodel, budget, exactly, full, layer_budgets
 from fedfibos.types import Client, State, Upload
 

@@ -34,8 +34,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from fedfibos.aggregate import Average, Sums
-from fedfibos.fields import check_fields, check_positive
-from fedfibos.methods.slicing import CapacityBasis, prefix, scaler_cautions, train_slice, width_of
+from fedfibos.common.field_checks import check_fields, check_positive
+from fedfibos.methods._slicing import CapacityBasis, prefix, scaler_cautions, train_slice, width_of
 from fedfibos.model import Model
 from fedfibos.params import Params
 from fedfibos.submodel import Submodel

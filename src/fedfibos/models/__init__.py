@@ -11,17 +11,17 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
+from fedfibos.common.inputs import Inputs, described, forward
+from fedfibos.common.user_code import called, find, is_own
+from fedfibos.common.validation import check_name
 from fedfibos.data.texts import TextData
-from fedfibos.inputs import Inputs, described, forward
 from fedfibos.models.cnn import CNN
 from fedfibos.models.lenet import LeNet
 from fedfibos.models.mlp import MLP
 from fedfibos.models.resnet import resnet8, resnet18
 from fedfibos.models.text import text_classifier
-from fedfibos.own import called, find, is_own
 from fedfibos.params import check_float32, is_normalisation
 from fedfibos.types import Dataset
-from fedfibos.validation import check_name
 
 MODELS: Mapping[str, Callable[..., nn.Module]] = {
     "mlp": MLP,

@@ -18,12 +18,12 @@ from matplotlib.figure import Figure as Canvas
 from matplotlib.ticker import MaxNLocator
 from matplotlib.transforms import ScaledTranslation
 
+from fedfibos.common.statistics import Spread, spread
 from fedfibos.config.idle import without_idle
 from fedfibos.data.partition import Partition
 from fedfibos.report.groups import Group, Problem, file_names
 from fedfibos.report.paper import reported
 from fedfibos.report.records import Point
-from fedfibos.spread import Spread, spread
 
 COLOURS = {
     "fedavg": "#999999",

@@ -15,19 +15,19 @@ from typing import Any
 
 import tomli_w
 
-from fedfibos.capacities import TABLES
+from fedfibos.common.dotted_keys import flat
+from fedfibos.common.statistics import Spread, spread
+from fedfibos.common.user_code import is_own
+from fedfibos.common.validation import shown
+from fedfibos.config.capacities import TABLES
 from fedfibos.config.experiment import Experiment, to_toml
 from fedfibos.config.idle import without_idle
 from fedfibos.config.sections import Evaluation, MethodChoice, Run
 from fedfibos.data.partition import Partition
-from fedfibos.dotted import flat
 from fedfibos.methods import METHODS
-from fedfibos.own import is_own
 from fedfibos.report.records import Record
 from fedfibos.runs.record import DEALT, INITIAL, RecordError
-from fedfibos.spread import Spread, spread
 from fedfibos.training import LocalTraining
-from fedfibos.validation import shown
 
 DATA_NAMES = {"cifar10": "CIFAR-10", "cifar100": "CIFAR-100", "ag_news": "AG News", "fashion_mnist": "Fashion-MNIST"}
 FLOAT32 = 4

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import jinja2
 
-from fedfibos.files import write_whole
+from fedfibos.common.atomic_files import write_whole
 from fedfibos.report import figures, paired, paper, tables
 from fedfibos.report.figures import Figure
 from fedfibos.report.groups import Problem, Sorted, file_name, free_name, sort_records

@@ -9,12 +9,12 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Sequence
 
+from fedfibos.common.statistics import Spread, spread
 from fedfibos.config.sections import MethodChoice
 from fedfibos.report.groups import Group, Problem, file_names
 from fedfibos.report.table import Cell, Table, row
 from fedfibos.report.tables import NONE, headline
 from fedfibos.runs.record import DEALT, INITIAL, RecordError
-from fedfibos.spread import Spread, spread
 
 
 def difference(one: Group, other: Group, *keys: str) -> Spread | None:

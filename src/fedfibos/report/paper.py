@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from importlib.resources import files
 from typing import Any
 
-from fedfibos.capacities import TABLES
+from fedfibos.config.capacities import TABLES
 from fedfibos.config.idle import without_idle
 from fedfibos.data.partition import Partition
 from fedfibos.methods import METHODS

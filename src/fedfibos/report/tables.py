@@ -6,14 +6,14 @@ import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from fedfibos.common.dotted_keys import flat
+from fedfibos.common.formatting import duration
+from fedfibos.common.statistics import Spread, spread
+from fedfibos.common.validation import shown
 from fedfibos.config.experiment import to_toml
-from fedfibos.dotted import flat
-from fedfibos.readable import duration
 from fedfibos.report.groups import Group, Problem, Sorted, file_names
 from fedfibos.report.records import Record
 from fedfibos.report.table import Cell, Table, row
-from fedfibos.spread import Spread, spread
-from fedfibos.validation import shown
 
 NONE = "–"
 STATISTICS = {"last": "last", "last20": "mean of last 20", "best": "best"}

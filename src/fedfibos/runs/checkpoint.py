@@ -24,8 +24,8 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from fedfibos.params import Layout, Params
-from fedfibos.rows import MemoryRows, Rows
-from fedfibos.scores import Bytes, FileRows, Home, RowFile
+from fedfibos.scores.files import Bytes, FileRows, Home, RowFile
+from fedfibos.scores.rows import MemoryRows, Rows
 from fedfibos.types import State
 
 KEEP = 2

@@ -27,12 +27,12 @@ try:
 except ImportError:  # not a POSIX system: nothing keeps two processes from one directory
     fcntl = None  # type: ignore[assignment]
 
+from fedfibos.common.atomic_files import write_whole
+from fedfibos.common.dotted_keys import flat
+from fedfibos.common.user_code import is_own, module_file, source_sha256
+from fedfibos.common.validation import shown
 from fedfibos.config.experiment import Experiment, load_experiment, to_toml
-from fedfibos.dotted import flat
-from fedfibos.environment import describe
-from fedfibos.files import write_whole
-from fedfibos.own import is_own, module_file, source_sha256
-from fedfibos.validation import shown
+from fedfibos.runs.environment import describe
 
 CONFIG = "config.toml"
 ENVIRONMENT = "environment.json"

@@ -13,21 +13,21 @@ from typing import Any
 
 import torch
 
-from fedfibos.cautions import cautions
+from fedfibos.analysis.accuracy import evaluate, trained_norms
+from fedfibos.analysis.cautions import cautions
+from fedfibos.backend.determinism import reproducible
+from fedfibos.common.formatting import counted
+from fedfibos.common.inputs import check_inputs
 from fedfibos.config.experiment import Experiment
 from fedfibos.config.idle import idle
 from fedfibos.data import Split, incomplete, load
-from fedfibos.environment import usable_cores
-from fedfibos.evaluate import evaluate, trained_norms
-from fedfibos.inputs import check_inputs
 from fedfibos.method import Method
 from fedfibos.model import Model, has_batch_norm, keeps_statistics, model_of
 from fedfibos.models import build, check_module, check_test_inputs, encode, moved_buffers
 from fedfibos.params import maskable_names
-from fedfibos.readable import counted
-from fedfibos.reproducible import reproducible
 from fedfibos.round import RoundReport, federated_round, sample
 from fedfibos.runs.checkpoint import Checkpoint, CheckpointStore
+from fedfibos.runs.environment import usable_cores
 from fedfibos.runs.record import DEALT, INITIAL, RunDirectory
 from fedfibos.runs.summary import summarise
 from fedfibos.simulation.dropout import leaving_out, silent

@@ -1,7 +1,8 @@
 """Where clients train on a GPU: several at a time, each on a stream and in a workspace of its own.
 
 A client's batches of twenty images fill a fraction of a GPU, so a cohort's clients run side by side. One thread hands
-their work to the device without waiting for it (see :mod:`fedfibos.replay`); the wait is at the end of a group.
+their work to the device without waiting for it (see :mod:`~fedfibos.backend.recorded`); the wait is at the end of a
+group.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from itertools import islice
 import torch
 from torch import Tensor
 
-from fedfibos.evaluate import Trial
+from fedfibos.analysis.accuracy import Trial
 from fedfibos.params import Params
 from fedfibos.round import Job
 from fedfibos.simulation.setting import Setting
@@ -71,7 +72,7 @@ class Overlapped:
             yield from outcomes
 
     def hits(self, params: Params, trials: Iterable[Trial]) -> Iterator[Tensor]:
-        """See :data:`fedfibos.evaluate.RunTrials`."""
+        """See :data:`fedfibos.analysis.accuracy.RunTrials`."""
         return (self.setting.hits(params, trial) for trial in trials)
 
     def close(self) -> None:

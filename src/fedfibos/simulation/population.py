@@ -11,12 +11,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fedfibos.capacities import Capacities
+from fedfibos.analysis.class_priors import ClassPriors
+from fedfibos.config.capacities import Capacities
 from fedfibos.config.experiment import Experiment
 from fedfibos.data import Split
 from fedfibos.data.matching import matching_test_split
 from fedfibos.data.partition import partition
-from fedfibos.priors import ClassPriors
 from fedfibos.streams import stream
 from fedfibos.training import LocalTraining
 from fedfibos.types import Client, Dataset

@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 
 from torch import Tensor
 
-from fedfibos.evaluate import Trial, correct
+from fedfibos.analysis.accuracy import Trial, correct
+from fedfibos.analysis.class_priors import ClassPriors
 from fedfibos.method import Method
 from fedfibos.model import Model
 from fedfibos.params import Params
-from fedfibos.priors import ClassPriors
 from fedfibos.round import outcome_of
 from fedfibos.submodel import Submodel
 from fedfibos.types import Client, Dataset, Upload

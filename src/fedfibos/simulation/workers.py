@@ -20,9 +20,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedfibos.allocator import keep_freed_memory
-from fedfibos.evaluate import Trial
-from fedfibos.own import told
+from fedfibos.analysis.accuracy import Trial
+from fedfibos.backend.allocator import keep_freed_memory
+from fedfibos.common.user_code import told
 from fedfibos.params import Params
 from fedfibos.round import Job
 from fedfibos.simulation.overlapped import Overlapped
@@ -49,7 +49,7 @@ class InProcess:
             yield client, self.setting.train(params, client, submodel)
 
     def hits(self, params: Params, trials: Iterable[Trial]) -> Iterator[Tensor]:
-        """See :data:`fedfibos.evaluate.RunTrials`."""
+        """See :data:`fedfibos.analysis.accuracy.RunTrials`."""
         return (self.setting.hits(params, trial) for trial in trials)
 
     def close(self) -> None:
@@ -136,7 +136,7 @@ class WorkerPool:
         return self._in_order(jobs, send, receive)
 
     def hits(self, params: Params, trials: Iterable[Trial]) -> Iterator[Tensor]:
-        """See :data:`fedfibos.evaluate.RunTrials`."""
+        """See :data:`fedfibos.analysis.accuracy.RunTrials`."""
 
         def send(number: int, trial: Trial) -> None:
             indices = None if trial.indices is None else trial.indices.numpy()

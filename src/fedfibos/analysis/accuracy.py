@@ -22,14 +22,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from fedfibos.inputs import Inputs, forward
+from fedfibos.analysis.class_priors import ClassPriors
+from fedfibos.analysis.selections import Diagnostics
+from fedfibos.common.inputs import Inputs, forward
+from fedfibos.common.statistics import mean
 from fedfibos.local import seeded
 from fedfibos.method import Method
 from fedfibos.model import Model, keeps_statistics
 from fedfibos.params import Params
-from fedfibos.priors import ClassPriors
-from fedfibos.selections import Diagnostics
-from fedfibos.spread import mean
 from fedfibos.streams import stream
 from fedfibos.submodel import Submodel
 from fedfibos.types import Client, Dataset, State

@@ -6,12 +6,12 @@ from typing import Any
 
 from torch import Tensor
 
+from fedfibos.analysis.theory import coefficient_of_variation, jaccard
+from fedfibos.backend.topk import top_k
+from fedfibos.common.statistics import mean
 from fedfibos.method import Method, Scored
 from fedfibos.params import Layout, Params
-from fedfibos.select import top_k
-from fedfibos.spread import mean
 from fedfibos.submodel import Submodel, held_maskable, kept_shares
-from fedfibos.theory import coefficient_of_variation, jaccard
 from fedfibos.types import Client, State
 
 

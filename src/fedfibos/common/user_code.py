@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
-from fedfibos.validation import check_name, did_you_mean, listed
+from fedfibos.common.validation import check_name, did_you_mean, listed
 
 T = TypeVar("T")
 

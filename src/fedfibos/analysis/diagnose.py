@@ -18,15 +18,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from fedfibos.fisher import PerExampleError
-from fedfibos.local import cross_entropy_loss
-from fedfibos.method import Method, Scored
-from fedfibos.model import Model, has_batch_norm
-from fedfibos.params import Params
-from fedfibos.select import top_k
-from fedfibos.spread import spread
-from fedfibos.submodel import Mask, Submodel, budget
-from fedfibos.theory import (
+from fedfibos.analysis.theory import (
     Loss,
     boundary_violations,
     coefficient_of_variation,
@@ -38,10 +30,18 @@ from fedfibos.theory import (
     order_agreement,
     surrogate,
 )
+from fedfibos.backend.topk import top_k
+from fedfibos.common.statistics import spread
+from fedfibos.local import cross_entropy_loss
+from fedfibos.method import Method, Scored
+from fedfibos.methods._fisher import PerExampleError
+from fedfibos.model import Model, has_batch_norm
+from fedfibos.params import Params
+from fedfibos.submodel import Mask, Submodel, budget
 from fedfibos.types import Client, Dataset, State
 
 READINGS: tuple[Literal["held", "dense"], ...] = ("held", "dense")
-"""Of the masking error: see :class:`fedfibos.theory.MaskingError`."""
+"""Of the masking error: see :class:`fedfibos.analysis.theory.MaskingError`."""
 
 
 @dataclass(frozen=True)

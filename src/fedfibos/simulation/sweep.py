@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from fedfibos.common.user_code import told
 from fedfibos.config.experiment import load_experiment, to_toml
 from fedfibos.config.study import PlannedRun, Study
-from fedfibos.own import told
 from fedfibos.round import NoUploadError
 from fedfibos.runs.record import (
     CONFIG,

@@ -1,4 +1,4 @@
-"""What a method keeps of each client: one vector a client, in memory here, in files in :mod:`fedfibos.scores`."""
+"""What a method keeps of each client: one vector a client, in memory here, in files in :mod:`fedfibos.scores.files`."""
 
 from __future__ import annotations
 

@@ -7,13 +7,13 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor, nn
 
-from fedfibos.inputs import forward
+from fedfibos.analysis.selections import dead_layers
+from fedfibos.common.inputs import forward
+from fedfibos.common.user_code import told
 from fedfibos.local import seeded
 from fedfibos.method import Cautious, Method
 from fedfibos.model import Model
-from fedfibos.own import told
 from fedfibos.params import Params
-from fedfibos.selections import dead_layers
 from fedfibos.streams import stream
 from fedfibos.submodel import Mask, Submodel, budget, held_maskable, holding
 from fedfibos.types import Client, State

@@ -16,12 +16,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from fedfibos.fisher import FisherObserver
-from fedfibos.inputs import forward
+from fedfibos.backend.topk import top_k
+from fedfibos.common.inputs import forward
 from fedfibos.local import Step
+from fedfibos.methods._fisher import FisherObserver
 from fedfibos.model import Model
 from fedfibos.params import Params
-from fedfibos.select import top_k
 from fedfibos.submodel import Mask, full
 from fedfibos.types import Dataset
 

@@ -14,7 +14,7 @@ from contextlib import suppress
 import torch
 from torch import Tensor
 
-from fedfibos.inputs import Inputs
+from fedfibos.common.inputs import Inputs
 
 Run = Callable[[Inputs, Tensor], None]
 """One step in place: (inputs, labels). What it changes must be tensors; Python runs it only until it is recorded."""

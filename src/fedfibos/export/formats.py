@@ -25,11 +25,11 @@ from safetensors import SafetensorError
 from safetensors.torch import load_model, save_model
 from torch import Tensor, nn
 
-from fedfibos.evaluate import recalibrate
-from fedfibos.inputs import Inputs, forward
+from fedfibos.analysis.accuracy import recalibrate
+from fedfibos.common.inputs import Inputs, forward
+from fedfibos.export.sparse import read_sparse, write_sparse
 from fedfibos.model import Model, keeps_statistics
 from fedfibos.params import Params
-from fedfibos.sparse import read_sparse, write_sparse
 from fedfibos.submodel import Slice, Submodel
 from fedfibos.types import Dataset
 
@@ -243,7 +243,7 @@ Write = Callable[[nn.Module, Inputs, Path, dict[str, str], bool], Tensor]
 SPARSE = ".sparse.safetensors"
 
 FORMATS: dict[str, tuple[Write, str]] = {
-    SPARSE: (_sparse, "read_sparse (from fedfibos.sparse import read_sparse) and the module"),
+    SPARSE: (_sparse, "read_sparse (from fedfibos.export.sparse import read_sparse) and the module"),
     ".safetensors": (_safetensors, "safetensors and the module"),
     ".pt2": (_torch_export, "torch.export.load"),
     ".onnx": (_onnx, "onnxruntime"),

@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 from torch.func import functional_call, grad, vmap
 
-from fedfibos.inputs import Inputs
+from fedfibos.backend.reductions import indicator
+from fedfibos.common.inputs import Inputs
 from fedfibos.local import LocalTrainingError, Step
 from fedfibos.model import Model, has_batch_norm
-from fedfibos.passes import indicator
 from fedfibos.submodel import Submodel
 
 

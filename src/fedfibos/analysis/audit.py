@@ -15,8 +15,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from fedfibos.evaluate import Trial, correct, right, share
-from fedfibos.inputs import forward
+from fedfibos.analysis.accuracy import Trial, correct, right, share
+from fedfibos.common.inputs import forward
 from fedfibos.local import seeded
 from fedfibos.method import Method
 from fedfibos.model import Model, has_batch_norm

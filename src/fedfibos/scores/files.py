@@ -3,7 +3,8 @@
 ``N`` clients of ``d`` scores are 4.5 GB for 100 of ResNet-18 and 100 GB for 200 of RoBERTa-base. Kept in files, the
 server reads one row at a time: through a memory map to select, in blocks to change it. A client that never took part
 has no file (the prior is stored once, in the state). Values are float32 as in memory, so every home gives the same
-bytes; in two bytes each (:mod:`fedfibos.halves`) they take half of the disk, and selections differ a little.
+bytes; in two bytes each (:mod:`~fedfibos.scores.sixteen_bit`) they take half of the disk, and selections differ a
+little.
 
 A file is written once and never changed: putting a row writes the next version beside the old one, which stays for
 as long as an earlier state or a checkpoint refers to it. The files are safetensors, so those of a checkpoint and
@@ -25,7 +26,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedfibos.halves import from_halves, to_halves
+from fedfibos.scores.sixteen_bit import from_halves, to_halves
 
 Home = Literal["memory", "disk", "client"]
 
@@ -93,7 +94,7 @@ class FileRows:
         return self._write(client, initial.numel(), new())
 
     def clients(self) -> list[int]:
-        """See :class:`fedfibos.rows.Rows`."""
+        """See :class:`fedfibos.scores.rows.Rows`."""
         return sorted(self.files)
 
     def _blocks(self, file: RowFile) -> Iterator[Tensor]:

@@ -10,15 +10,14 @@ import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from fedfibos.inputs import forward
-from fedfibos.memory import peak_memory
+from fedfibos.backend.memory import peak_memory
+from fedfibos.common.inputs import forward
 from fedfibos.method import Method
 from fedfibos.model import Model
 from fedfibos.params import Params
 from fedfibos.submodel import Submodel, held_maskable
-from fedfibos.traffic import download_bytes, upload_bytes
 from fedfibos.training import LocalTraining
-from fedfibos.types import Client, Dataset
+from fedfibos.types import Client, Dataset, download_bytes, upload_bytes
 
 STEPS = 2
 """Local steps that are made to see their memory: from the second on an optimiser's state lies beside the gradients."""
@@ -36,9 +35,9 @@ class Cost:
         share: Share of the d maskable parameters that it holds: the realised capacity.
         macs: Multiply-accumulate operations of the forward pass of one example (torch's FLOP counter, halved).
         memory: Bytes of the tensors alive at once, at most, in local training on batches of ``batch_size``
-            (:func:`fedfibos.memory.peak_memory`): parameters as they are and as they were at the start, gradients,
-            optimiser, activations, and what the method adds (a mask, a sum of squares). The parameters as they
-            arrived and buffers within an operation are not in it.
+            (:func:`~fedfibos.backend.memory.peak_memory`): parameters as they are and as they were at the start,
+            gradients, optimiser, activations, and what the method adds (a mask, a sum of squares). The parameters as
+            they arrived and buffers within an operation are not in it.
         bytes_down: Bytes to the client in a round.
         bytes_up: Bytes from the client in a round.
     """

@@ -1,0 +1,1 @@
+"""What knows nothing of federated learning: validation, users' code, atomic files, formatting, statistics."""

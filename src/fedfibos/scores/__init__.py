@@ -1,0 +1,1 @@
+"""Where per-client scores live: in memory, or one file for each client and version."""
