@@ -18,8 +18,9 @@ from fedfibos.common.validation import check_name, did_you_mean, listed
 T = TypeVar("T")
 
 LIBRARIES = (
-    *(sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")),
-    f"{Path(__file__).parent}{os.sep}",
+    sysconfig.get_path("stdlib"),
+    *(path for path in sys.path if Path(path).name in ("site-packages", "dist-packages")),
+    f"{Path(__file__).parents[1]}{os.sep}",
 )
 """Folders of code that is no user's."""
 

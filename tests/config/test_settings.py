@@ -15,7 +15,7 @@ from fedfibos.config.study import load_study
 from fedfibos.methods import IDLE, METHODS
 from fedfibos.models import MODELS
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture

@@ -26,7 +26,7 @@ from fedfibos.config.experiment import load_experiment
 from fedfibos.methods import METHODS
 from fedfibos.simulation.population import Parts
 
-FEDAVG = Path(__file__).parent.parent / "experiments" / "digits" / "fedavg.toml"
+FEDAVG = Path(__file__).parents[2] / "experiments" / "digits" / "fedavg.toml"
 
 TINY = """
 [model]

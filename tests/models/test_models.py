@@ -32,7 +32,7 @@ def test_resnet18_maskable_parameters_are_all_but_the_9600_of_normalisation():
 
 
 @pytest.mark.parametrize("shape", [(1, 8, 8), (1, 28, 28), (3, 32, 32)])
-@pytest.mark.parametrize("name", [name for name in MODELS if name != "text"])  # text: tests/test_text.py
+@pytest.mark.parametrize("name", [name for name in MODELS if name != "text"])  # text: tests/models/test_text.py
 def test_logits_for_every_image_size(name, shape):
     options = {"channels": (4, 4, 8, 8)} if name == "resnet18" else {}
     model = build(name, 7, shape, **options)

@@ -13,7 +13,7 @@ from fedfibos.data.partition import Partition
 from fedfibos.methods import FedAvg, FedFIbOS
 from fedfibos.training import LocalTraining
 
-DIGITS = Path(__file__).parent.parent / "experiments" / "digits" / "fedfibos.toml"
+DIGITS = Path(__file__).parents[2] / "experiments" / "digits" / "fedfibos.toml"
 
 MINIMAL = """
 [model]
@@ -193,8 +193,8 @@ def test_a_file_holds_what_differs_from_its_base(minimal, tmp_path):
 
 FILES = [
     path
-    for path in sorted((Path(__file__).parents[1] / "experiments").rglob("*.toml"))
-    if not {"grid", "study"} & tomllib.loads(path.read_text()).keys()  # studies: tests/test_sweep.py
+    for path in sorted((Path(__file__).parents[2] / "experiments").rglob("*.toml"))
+    if not {"grid", "study"} & tomllib.loads(path.read_text()).keys()  # studies: tests/simulation/test_sweep.py
 ]
 
 

@@ -555,7 +555,7 @@ def test_folders_of_equal_names_are_told_apart_by_what_is_above_them(tmp_path):
 def test_the_label_of_a_method_of_one_s_own_leaves_its_defaults_out(tmp_path, monkeypatch):
     choice = MethodChoice("own_method:Movement", None, {"server_lr": 1.0})
     with monkeypatch.context() as found:
-        found.syspath_prepend(Path(__file__).parent.parent / "examples")
+        found.syspath_prepend(Path(__file__).parents[2] / "examples")
         assert method_label(replace(EXPERIMENT, method=choice)) == "Movement"
         slower = replace(choice, settings={"server_lr": 0.5})
         assert method_label(replace(EXPERIMENT, method=slower)) == "Movement, server_lr = 0.5"

@@ -57,7 +57,7 @@ method.name = "fiarse"
 [grid.method.letter]
 method = { name = "fedfibos", preset = "algorithm1" }
 """
-EXPERIMENTS = Path(__file__).parent.parent / "experiments"
+EXPERIMENTS = Path(__file__).parents[2] / "experiments"
 STUDIES = sorted(
     path
     for folder in ("paper", "small")

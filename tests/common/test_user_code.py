@@ -19,9 +19,9 @@ from fedfibos.models import build
 from fedfibos.simulation import build_world
 from fedfibos.submodel import budget
 
-EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 
-MINE = (Path(__file__).parent / "fixtures" / "users_code.py").read_text(encoding="utf-8")
+MINE = (Path(__file__).parents[1] / "fixtures" / "users_code.py").read_text(encoding="utf-8")
 
 EXPERIMENT = """
 data.name = "mine_of_the_test:points"
