@@ -109,9 +109,9 @@ def test_the_metric_of_ones_own_is_the_accuracy_on_record(tmp_path, monkeypatch,
     )
 
 
-def docs_module(name, monkeypatch):
-    """A script of the docs folder as a module."""
-    spec = importlib.util.spec_from_file_location(f"docs_{name}", ROOT / "docs" / f"{name}.py")
+def tool(name, monkeypatch):
+    """A script of the tools folder as a module."""
+    spec = importlib.util.spec_from_file_location(f"tools_{name}", ROOT / "tools" / f"{name}.py")
     module = importlib.util.module_from_spec(spec)
     monkeypatch.setitem(sys.modules, spec.name, module)
     spec.loader.exec_module(module)
@@ -120,13 +120,13 @@ def docs_module(name, monkeypatch):
 
 def test_the_numbers_of_the_readme_are_those_of_the_records(monkeypatch):
     readme = (ROOT / "README.md").read_text()
-    assert docs_module("readme", monkeypatch).generate(readme, ROOT / "results") == readme
+    assert tool("readme", monkeypatch).generate(readme, ROOT / "results") == readme
 
 
 def test_the_findings_are_those_of_the_records(monkeypatch):
     """The page is written from the records, and a sentence that they contradict stops it."""
-    monkeypatch.syspath_prepend(ROOT / "docs")
-    findings = docs_module("findings", monkeypatch)
+    monkeypatch.syspath_prepend(ROOT / "tools")
+    findings = tool("findings", monkeypatch)
     assert findings.page(ROOT / "results") == (ROOT / "docs" / "findings.md").read_text()
     words = importlib.import_module("findings_page.words")
     with pytest.raises(SystemExit, match="says what the records do not"):

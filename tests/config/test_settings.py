@@ -57,7 +57,7 @@ def test_defaults_and_values_are_those_of_the_definitions():
 
 
 def test_the_page_is_current():
-    spec = importlib.util.spec_from_file_location("docs_settings", ROOT / "docs" / "settings.py")
+    spec = importlib.util.spec_from_file_location("tools_settings", ROOT / "tools" / "settings.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     assert module.page() == (ROOT / "docs" / "settings.md").read_text()

@@ -146,7 +146,7 @@ def _tuning(folder: Path) -> dict[str, dict[float, Record | None]]:
     for config in sorted(folder.rglob("config.toml")):
         record = read_record(config.parent)
         if record.final is None and not diverged(record.rounds):
-            raise SystemExit(f"docs/findings.py: {config.parent} is neither finished nor did it diverge")
+            raise SystemExit(f"tools/findings.py: {config.parent} is neither finished nor did it diverge")
         found = record if record.final is not None else None
         tuning.setdefault(config.parts[-4], {})[record.experiment.local.lr] = found
     return tuning

@@ -33,5 +33,5 @@ def verdict(difference: Spread) -> str:
 def claim(truth: bool, sentence: str) -> str:
     """A sentence about the numbers, if it is true."""
     if not truth:
-        raise SystemExit(f"docs/findings.py says what the records do not: {sentence!r}")
+        raise SystemExit(f"tools/findings.py says what the records do not: {sentence!r}")
     return sentence

@@ -1,4 +1,4 @@
-"""Write the numbers of the README from the committed records: ``python docs/readme.py`` (``--check``: only compare).
+"""Write the numbers of the README from the committed records: ``python tools/readme.py`` (``--check``: only compare).
 
 Every block between ``<!-- begin NAME -->`` and ``<!-- end NAME -->`` is generated here from ``results/``.
 """
@@ -108,7 +108,7 @@ def main() -> int:
     wanted = generate(text, ROOT / "results")
     if "--check" in sys.argv[1:]:
         if text != wanted:
-            print("README.md differs from what results/ gives; run: python docs/readme.py", file=sys.stderr)
+            print("README.md differs from what results/ gives; run: python tools/readme.py", file=sys.stderr)
         return int(text != wanted)
     readme.write_text(wanted)
     return 0

@@ -1,1 +1,0 @@
-"""What docs/findings.py writes: the records, tables and sentences of docs/findings.md."""
