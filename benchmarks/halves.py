@@ -20,7 +20,7 @@ from fedfibos.params import Params
 from fedfibos.round import federated_round, sample
 from fedfibos.scores.files import FileRows
 from fedfibos.scores.rows import MemoryRows
-from fedfibos.simulation.engine import build_world
+from fedfibos.simulation import build_world
 from fedfibos.simulation.setting import Setting
 from fedfibos.simulation.workers import InProcess
 from fedfibos.submodel import budget

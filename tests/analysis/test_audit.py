@@ -8,7 +8,7 @@ from torch import nn
 
 from fedfibos.analysis.audit import audit
 from fedfibos.cli import main
-from fedfibos.cli.surroundings import FAILED
+from fedfibos.cli.exit_codes import FAILED
 from fedfibos.data import TensorData
 from fedfibos.methods import FedAvg, FedFIbOS
 from fedfibos.model import model_of

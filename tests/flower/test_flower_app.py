@@ -22,7 +22,7 @@ from torch import nn
 from fedfibos.analysis.accuracy import correct
 from fedfibos.analysis.cost import cost
 from fedfibos.cli import main
-from fedfibos.cli.flower import show_traffic
+from fedfibos.cli.flower_commands import show_traffic
 from fedfibos.flower import client_app, server_app
 from fedfibos.flower.demo import Outcome, Traffic
 from fedfibos.flower.launch import LaunchError, Processes, free_port

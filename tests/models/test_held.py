@@ -12,8 +12,7 @@ from fedfibos.methods._slicing import _has_cut_outputs
 from fedfibos.model import model_of
 from fedfibos.models import build
 from fedfibos.params import layout_of, maskable_names
-from fedfibos.simulation import simulate
-from fedfibos.simulation.engine import build_world
+from fedfibos.simulation import build_world, simulate
 from fedfibos.submodel import budget
 
 

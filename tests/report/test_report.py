@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from fedfibos.cli import main
+from fedfibos.cli.exit_codes import FAILED
 from fedfibos.cli.methods import summary
-from fedfibos.cli.surroundings import FAILED
 from fedfibos.common.statistics import Spread
 from fedfibos.config.experiment import Experiment, to_toml
 from fedfibos.config.sections import Data, Evaluation, Federation, MethodChoice, ModelChoice

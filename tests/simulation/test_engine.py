@@ -20,8 +20,9 @@ from fedfibos.models import MODELS
 from fedfibos.round import NoUploadError
 from fedfibos.simulation import CheckpointStore, Interrupted, simulate
 from fedfibos.simulation import engine as engine_module
-from fedfibos.simulation.engine import build_world
+from fedfibos.simulation import world as world_module
 from fedfibos.simulation.population import Parts
+from fedfibos.simulation.world import build_world
 
 BASE = """
 seed = 3
@@ -190,7 +191,7 @@ def test_all_rejected_stops_with_every_name_and_keeps_the_checkpoint(toml, tmp_p
     with pytest.raises(Interrupted):
         run(toml, out, on_round=interrupt)
     before = CheckpointStore(out).load_latest(_layout(toml), lambda text: None)
-    monkeypatch.setattr(engine_module, "load", poisoned)
+    monkeypatch.setattr(world_module, "load", poisoned)
     with pytest.raises(NoUploadError, match=r"no usable upload in the round.*not finite"):
         run(toml, out, resume=True)
     after = CheckpointStore(out).load_latest(_layout(toml), lambda text: None)
@@ -199,7 +200,7 @@ def test_all_rejected_stops_with_every_name_and_keeps_the_checkpoint(toml, tmp_p
 
 
 def _layout(toml: Path):
-    world = engine_module.build_world(load_experiment(toml, ()), device="cpu", data_dir=None, warn=lambda text: None)
+    world = build_world(load_experiment(toml, ()), device="cpu", data_dir=None, warn=lambda text: None)
     return world.model.layout
 
 
@@ -247,8 +248,8 @@ def test_clients_that_batch_normalisation_will_reject_are_warned_of(toml, norm, 
     """One example is no batch to normalise over; other normalisations train on it."""
     sizes = [5, 1, 2, 1, 1, 3, 2, 2, 2, 2]
     dealt = Parts(list(torch.arange(sum(sizes)).split(sizes)))
-    really = engine_module.populate
-    monkeypatch.setattr(engine_module, "populate", lambda *arguments: replace(really(*arguments), parts=dealt))
+    really = world_module.deal
+    monkeypatch.setattr(world_module, "deal", lambda *arguments: replace(really(*arguments), parts=dealt))
     warnings: list[str] = []
     experiment = load_experiment(toml, ["model.name=cnn", f"model.norm={norm}", "model.options={channels=[8]}"])
     build_world(experiment, device="cpu", data_dir=None, warn=warnings.append)

@@ -12,7 +12,7 @@ import pytest
 
 from fedfibos.cli import main
 from fedfibos.cli.dry_run import plan
-from fedfibos.cli.surroundings import INTERRUPTED, WRONG_USAGE
+from fedfibos.cli.exit_codes import INTERRUPTED, WRONG_USAGE
 from fedfibos.cli.sweep import result
 from fedfibos.common.statistics import Spread, spread
 from fedfibos.common.validation import ExperimentError

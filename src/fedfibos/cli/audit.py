@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from fedfibos.analysis.audit import WAYS, audit
-from fedfibos.cli.surroundings import warn
+from fedfibos.cli.terminal import warn
 from fedfibos.common.atomic_files import write_whole
 from fedfibos.common.formatting import percent
 from fedfibos.simulation.reopen import reopen

@@ -12,7 +12,7 @@ from rich.console import Console, Group
 from rich.table import Table
 
 from fedfibos.analysis.diagnose import READINGS, diagnose
-from fedfibos.cli.surroundings import warn
+from fedfibos.cli.terminal import warn
 from fedfibos.common.atomic_files import write_whole
 from fedfibos.runs.record import RecordError
 from fedfibos.simulation.reopen import reopen

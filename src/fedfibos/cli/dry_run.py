@@ -11,7 +11,6 @@ from rich.filesize import decimal
 from rich.table import Table
 from torch import Tensor
 
-from fedfibos.analysis.cautions import cautions
 from fedfibos.analysis.cost import Cost, cost
 from fedfibos.common.formatting import percent
 from fedfibos.config.experiment import Experiment, to_toml
@@ -66,7 +65,7 @@ def show_plan(experiment: Experiment, data_dir: Path | None, console: Console, w
     batch_size = experiment.local.batch_size
     title = f"{layout.size:,} parameters, {layout.num_maskable:,} of them maskable; batches of {batch_size}"
     params = world.model.initial_params()
-    for line in cautions(world.method, world.model, world.method.init(params), params, world.population.everyone(0)):
+    for line in world.cautions(0, world.method.init(params), params):
         warn(line)
     rows = [((str(clients),), row) for clients, row in plan(world, experiment)]
     console.print(cost_table(title, ("clients",), rows))

@@ -9,13 +9,13 @@ from rich.console import Console
 from rich.table import Table
 
 from fedfibos.analysis.accuracy import evaluate
-from fedfibos.cli.surroundings import warn
+from fedfibos.cli.terminal import warn
 from fedfibos.common.atomic_files import write_whole
 from fedfibos.common.formatting import percent
 from fedfibos.runs.environment import describe
 from fedfibos.runs.record import EVALUATION
-from fedfibos.simulation.engine import setting_of
 from fedfibos.simulation.reopen import reopen
+from fedfibos.simulation.world import setting_of
 
 
 def evaluate_run(run: Path, data_dir: Path | None, device: str, console: Console) -> None:

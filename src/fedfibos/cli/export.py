@@ -16,7 +16,7 @@ import torch
 from rich.console import Console
 from rich.filesize import decimal
 
-from fedfibos.cli.surroundings import warn
+from fedfibos.cli.terminal import warn
 from fedfibos.common.inputs import Inputs
 from fedfibos.data.images import ImageData
 from fedfibos.export.formats import describe, export_submodel, submodel_module

@@ -17,7 +17,7 @@ from torch import nn
 
 from fedfibos.analysis.cost import Cost, cost
 from fedfibos.cli.dry_run import COST_NOTE, cost_table
-from fedfibos.cli.surroundings import warn
+from fedfibos.cli.terminal import warn
 from fedfibos.common.validation import ExperimentError, check_name
 from fedfibos.config.capacities import UNIFORM
 from fedfibos.config.experiment import Experiment

@@ -1,9 +1,10 @@
 """The in-process engine: rounds loop, workers, checkpoints."""
 
 from fedfibos.runs.checkpoint import Checkpoint, CheckpointStore
-from fedfibos.simulation.engine import Interrupted, World, build_world, num_workers, simulate
-from fedfibos.simulation.population import Population, populate
+from fedfibos.simulation.engine import Interrupted, num_workers, simulate
+from fedfibos.simulation.population import Population
 from fedfibos.simulation.workers import WorkerError
+from fedfibos.simulation.world import World, build_world
 
 __all__ = [
     "Checkpoint",
@@ -14,6 +15,5 @@ __all__ = [
     "World",
     "build_world",
     "num_workers",
-    "populate",
     "simulate",
 ]

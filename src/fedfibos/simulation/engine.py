@@ -11,32 +11,17 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import torch
-
-from fedfibos.analysis.accuracy import evaluate, trained_norms
-from fedfibos.analysis.cautions import cautions
+from fedfibos.analysis.accuracy import evaluate
 from fedfibos.backend.determinism import reproducible
-from fedfibos.common.formatting import counted
-from fedfibos.common.inputs import check_inputs
 from fedfibos.config.experiment import Experiment
-from fedfibos.config.idle import idle
-from fedfibos.data import Split, incomplete, load
-from fedfibos.method import Method
-from fedfibos.model import Model, has_batch_norm, keeps_statistics, model_of
-from fedfibos.models import build, check_module, check_test_inputs, encode, moved_buffers
-from fedfibos.params import maskable_names
 from fedfibos.round import RoundReport, federated_round, sample
 from fedfibos.runs.checkpoint import Checkpoint, CheckpointStore
 from fedfibos.runs.environment import usable_cores
 from fedfibos.runs.record import DEALT, INITIAL, RunDirectory
 from fedfibos.runs.summary import summarise
 from fedfibos.simulation.dropout import leaving_out, silent
-from fedfibos.simulation.population import Population, populate, some
-from fedfibos.simulation.setting import Setting
 from fedfibos.simulation.workers import Executor, executor
-from fedfibos.streams import stream
-
-Warn = Callable[[str], None]
+from fedfibos.simulation.world import Warn, World, build_world, setting_of
 
 
 class Interrupted(Exception):
@@ -45,86 +30,6 @@ class Interrupted(Exception):
     def __init__(self, finished_rounds: int) -> None:
         super().__init__(f"interrupted after round {finished_rounds}")
         self.finished_rounds = finished_rounds
-
-
-@dataclass(frozen=True)
-class World:
-    """Everything an experiment is made of, before its first round."""
-
-    method: Method
-    model: Model
-    population: Population
-    split: Split
-
-    def __repr__(self) -> str:
-        """Short: the data themselves would fill pages."""
-        return (
-            f"World({self.method}, {self.model.layout.size:,} parameters, {counted(len(self.population), 'client')}, "
-            f"{len(self.split.train):,} training and {len(self.split.test):,} test examples)"
-        )
-
-
-def build_world(
-    experiment: Experiment, *, device: str = "cpu", data_dir: Path | None = None, warn: Warn = lambda text: None
-) -> World:
-    """Load the data, deal it, build model and method.
-
-    Raises:
-        ValueError, FileNotFoundError: The data are not there or not what they should be; the experiment asks for
-            something that cannot be; one line each.
-    """
-    for line in idle(experiment):
-        warn(line)
-    split = load(experiment.data.name, data_dir)
-    for line in incomplete(split):
-        warn(line)
-    if experiment.evaluation.validation:
-        split = split.validation(experiment.evaluation.validation, stream(experiment.seed, "validation"))
-    choice = experiment.model
-    split = replace(
-        split,
-        train=encode(choice.name, split.train, choice.options),
-        test=encode(choice.name, split.test, choice.options),
-    )
-    if len(split.train) < 2:
-        raise ValueError(f"data set {split.name!r}: it must have at least 2 training examples, got {len(split.train)}")
-    example = split.train.batch(torch.arange(2))  # where the module is built and its channels are traced: on the CPU
-    test_example = split.test.batch(torch.arange(min(2, len(split.test))))
-    check_inputs(f"data set {split.name!r}", example)
-    check_inputs(f"data set {split.name!r}", test_example)
-    if torch.device(device).type != "cpu":
-        split = split.to(torch.device(device))
-    population = populate(experiment, split, warn)
-    module = build(
-        choice.name,
-        num_classes=len(split.classes),
-        input_shape=tuple(example.shape[1:]) if isinstance(example, torch.Tensor) else (),
-        norm=choice.norm,
-        seed=experiment.seed,
-        **choice.options,
-    )
-    check_module(choice.name, module, example, len(split.classes), experiment.seed)
-    check_test_inputs(choice.name, module, example, test_example)
-    if keeps_statistics(module):
-        trained_norms(module)  # said before the first round, not at its evaluation
-    for buffer in moved_buffers(module, example):
-        warn(
-            f"training changes the buffer {buffer!r} of the model, which no client keeps: every round and evaluation "
-            "begin with its first value (statistics of normalisation layers alone are recomputed)"
-        )
-    alone = (population.parts.sizes() == 1).nonzero().flatten().tolist() if has_batch_norm(module) else []
-    if alone:
-        who = some(alone, len(population))
-        warn(f"{who} have one training example and are rejected each time: batch normalisation wants at least 2")
-    method = experiment.build_method()
-    model = model_of(
-        module,
-        maskable=maskable_names(module, choice.held),
-        example=example,
-        device=device,
-        channels_last=choice.channels_last,
-    )
-    return World(method, model, population, split)
 
 
 def simulate(
@@ -180,8 +85,7 @@ def simulate(
         if checkpoint.round:
             on_resume(directory.rounds())
         run = _Run(experiment, world, directory, store, on_round, on_warning)
-        fleet = world.population.everyone(checkpoint.round)
-        for line in cautions(world.method, world.model, checkpoint.state, checkpoint.params, fleet):
+        for line in world.cautions(checkpoint.round, checkpoint.state, checkpoint.params):
             on_warning(line)
         engine = executor(setting_of(experiment, world), num_workers(workers, device, experiment.federation.cohort))
         try:
@@ -206,22 +110,6 @@ def num_workers(asked: int | None, device: str, cohort: int) -> int:
     if device != "cpu":
         return 1
     return min(asked or usable_cores(), cohort)
-
-
-def setting_of(experiment: Experiment, world: World) -> Setting:
-    """What trains and evaluates the experiment's clients needs to know."""
-    calibration = None
-    if keeps_statistics(world.model.module):
-        calibration = world.population.calibration(experiment.evaluation.recalibration_samples)
-    return Setting(
-        world.method,
-        world.model,
-        world.population.data,
-        world.split.test,
-        calibration,
-        experiment.evaluation.batch_size,
-        world.population.class_priors(len(world.split.test), len(world.split.classes)),
-    )
 
 
 @dataclass

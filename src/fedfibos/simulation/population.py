@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -13,10 +13,6 @@ from torch import Tensor
 
 from fedfibos.analysis.class_priors import ClassPriors
 from fedfibos.config.capacities import Capacities
-from fedfibos.config.experiment import Experiment
-from fedfibos.data import Split
-from fedfibos.data.matching import matching_test_split
-from fedfibos.data.partition import partition
 from fedfibos.streams import stream
 from fedfibos.training import LocalTraining
 from fedfibos.types import Client, Dataset
@@ -123,43 +119,3 @@ class Population:
         everything = self.parts.positions
         order = torch.randperm(len(everything), generator=stream(self.seed, "calibration"))
         return self.train.subset(everything[order[:num_examples]])
-
-
-def populate(experiment: Experiment, split: Split, warn: Callable[[str], None]) -> Population:
-    """Deal the data and the capacities.
-
-    Raises:
-        ValueError: The partition cannot be made (fewer examples than clients, more classes a client than there are).
-    """
-    federation, seed = experiment.federation, experiment.seed
-    spec, labels = experiment.data.partition, split.train.labels
-    parts = partition(labels, spec, federation.clients, stream(seed, "partition"), split.owners)
-    test_parts = matching_test_split(labels, parts, split.test.labels, stream(seed, "test split"))
-    for clients, what in (
-        (
-            [n for n, part in enumerate(parts) if len(part) < experiment.local.batch_size],
-            f"fewer examples than the batch size of {experiment.local.batch_size}; their batches are all they have",
-        ),
-        (
-            [n for n, part in enumerate(test_parts) if len(part) == 0],
-            "no test example of their own and are left out of local accuracy",
-        ),
-    ):
-        if clients:
-            warn(f"{some(clients, len(parts))} have {what}")
-    return Population(
-        split.train,
-        Parts(parts),
-        Parts(test_parts),
-        experiment.capacities(),
-        experiment.local,
-        federation.rounds,
-        seed,
-        federation.weighting,
-    )
-
-
-def some(clients: Sequence[int], number: int) -> str:
-    """``7 of 20 clients (ids 0, 1, 2, 3, 4, ...)``."""
-    named = ", ".join(map(str, clients[:5])) + (", ..." if len(clients) > 5 else "")
-    return f"{len(clients)} of {number} clients (ids {named})"

@@ -1,0 +1,94 @@
+"""Commands on a run's last checkpoint: ``audit``, ``evaluate``, ``export``, ``diagnose``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fedfibos.cli.code_folders import search_beside
+from fedfibos.cli.options import ComputeOn, DataDir, Device, RunArgument, check_device, not_an_option
+from fedfibos.cli.terminal import console_here
+
+
+def audit(
+    run_directory: RunArgument,
+    batch_size: Annotated[int, typer.Option(min=2, help="Test examples a batch.")] = 20,
+    device: ComputeOn = Device.cpu,
+    data_dir: DataDir = None,
+) -> None:
+    """Show what evaluation on the statistics of test batches would make of a run (models with BatchNorm)."""
+    from fedfibos.cli.audit import audit_run
+
+    def work() -> None:
+        audit_run(run_directory, batch_size, data_dir, device.value, console_here())
+
+    _on_checkpoint(run_directory, work, device)
+
+
+def evaluate(
+    run_directory: RunArgument,
+    device: ComputeOn = Device.cpu,
+    data_dir: DataDir = None,
+) -> None:
+    """Measure the accuracies of a run's last checkpoint anew."""
+    from fedfibos.cli.evaluate import evaluate_run
+
+    def work() -> None:
+        evaluate_run(run_directory, data_dir, device.value, console_here())
+
+    _on_checkpoint(run_directory, work, device)
+
+
+def export(
+    run_directory: RunArgument,
+    capacity: Annotated[float, typer.Option(help="Share of the maskable parameters, in (0, 1].")],
+    out: Annotated[
+        Path,
+        typer.Option(callback=not_an_option, help="File to write: .pt2, .onnx, .safetensors or .sparse.safetensors."),
+    ],
+    client: Annotated[int | None, typer.Option(min=0, help="Whose, where submodels are personal.")] = None,
+    batch_size: Annotated[
+        int | None, typer.Option(min=1, max=64, help=".pt2 and .onnx for so many examples; default: any number.")
+    ] = None,
+    app: Annotated[Path | None, typer.Option(help="The file of the Flower app that made the run.")] = None,
+    data_dir: DataDir = None,
+) -> None:
+    """Write the submodel of a device class as a file that other programs load."""
+    from fedfibos.cli.export import of_app, of_run, write
+    from fedfibos.submodel import check_capacity
+
+    def work() -> None:
+        check_capacity(capacity)
+        source = of_run(run_directory, data_dir) if app is None else of_app(run_directory, app)
+        write(source, capacity, client, out, batch_size, console_here())
+
+    _on_checkpoint(run_directory, work, Device.cpu)
+
+
+def diagnose(
+    run_directory: RunArgument,
+    clients: Annotated[int, typer.Option(min=1, help="How many clients to measure.")] = 5,
+    capacity: Annotated[list[float] | None, typer.Option(help="Capacities; default: the run's below 1.")] = None,
+    device: ComputeOn = Device.cpu,
+    data_dir: DataDir = None,
+) -> None:
+    """Measure the theory at a run's last checkpoint: masking errors, assumptions 4 and 5, agreement of selections."""
+    from fedfibos.cli.diagnose import diagnose_run
+
+    def work() -> None:
+        diagnose_run(run_directory, clients, capacity or (), data_dir, device.value, console_here())
+
+    _on_checkpoint(run_directory, work, device)
+
+
+def _on_checkpoint(run_directory: Path, work: Callable[[], None], device: Device) -> None:
+    """Look at a run's checkpoint: the numbers do not depend on how many threads the machine has."""
+    from fedfibos.backend.determinism import reproducible
+
+    search_beside(run_directory)
+    check_device(device)
+    with reproducible():
+        work()

@@ -1,0 +1,120 @@
+"""Commands that train nothing: ``report``, ``methods``, ``settings``, ``data``."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fedfibos.cli.code_folders import search_beside
+from fedfibos.cli.options import DataDir, not_an_option
+from fedfibos.cli.terminal import console_here
+
+
+def report(
+    runs: Annotated[list[Path], typer.Argument(help="Run directories, or folders with run directories below them.")],
+    out: Annotated[Path, typer.Option(callback=not_an_option, help="The page to write.")] = Path("report.html"),
+    against: Annotated[
+        str | None,
+        typer.Option(
+            help="Compare the others with this method, seed by seed: a row's label, a study's variant, or a name.",
+            show_default="the FedFIbOS nearest to its defaults",
+        ),
+    ] = None,
+) -> None:
+    """Write one self-contained page of tables and figures from finished runs."""
+    from fedfibos.cli.report import report as write
+
+    write(runs, out, against, console_here())
+
+
+def methods(
+    experiment: Annotated[
+        Path | None, typer.Argument(help="Experiment file: costs of its model, data and capacities.")
+    ] = None,
+    overrides: Annotated[
+        list[str] | None, typer.Argument(help="section.key=value ...; method.name=NAME shows that method alone.")
+    ] = None,
+    model: Annotated[str, typer.Option(help="Without a file: the bundled model that the costs are for.")] = "resnet8",
+    memory: Annotated[
+        str | None, typer.Option(help="What a client has for training, such as 512MiB: mark what fits.")
+    ] = None,
+    bytes_per_round: Annotated[
+        str | None, typer.Option(help="What a round may send and receive, such as 3MB: mark what fits.")
+    ] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="The costs alone, as JSON in bytes; with limits, only what fits.")
+    ] = False,
+    data_dir: DataDir = None,
+) -> None:
+    """Say what each capacity costs a client under each method; without a file, also what the methods are."""
+    from fedfibos.cli.methods import (
+        Affordable,
+        costs_in,
+        costs_of,
+        methods_named,
+        names_a_method,
+        show_costs,
+        show_json,
+        show_methods,
+    )
+    from fedfibos.config.experiment import load_experiment
+    from fedfibos.simulation import build_world
+
+    limits = Affordable(_bytes(memory, "--memory"), _bytes(bytes_per_round, "--bytes-per-round"))
+    changes = list(overrides or ())
+    if experiment is not None and "=" in str(experiment) and not experiment.exists():
+        changes.insert(0, str(experiment))
+        experiment = None
+    if experiment is None:
+        named = methods_named(changes)
+        costs = costs_of(model, named)
+        if not as_json:
+            show_methods(named, console_here())
+    else:
+        search_beside(experiment)
+        chosen = load_experiment(experiment, changes)
+        world = build_world(chosen, device="cpu", data_dir=data_dir, warn=lambda text: None)
+        costs = costs_in(world, chosen, alone=names_a_method(changes))
+    if as_json:
+        show_json(costs, limits)
+    else:
+        show_costs(costs, limits, console_here())
+
+
+def _bytes(text: str | None, option: str) -> float | None:
+    """A limit of the command line."""
+    from fedfibos.common.formatting import bytes_in
+
+    if text is None:
+        return None
+    try:
+        return bytes_in(text)
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint=option) from None
+
+
+def settings(
+    word: Annotated[str, typer.Argument(help="Part of a key or of a section: lr, data, fedfibos ...")] = "",
+) -> None:
+    """Explain what an experiment file may hold: keys, defaults, values."""
+    from fedfibos.cli.settings import show_settings
+
+    show_settings(word, console_here())
+
+
+def data(
+    data_dir: DataDir = None,
+    count: Annotated[
+        bool, typer.Option("--count", help="Read them, and write as JSON how many examples they have and should have.")
+    ] = False,
+) -> None:
+    """List the data sets: where each was found, or which file to put where."""
+    from fedfibos.cli.datasets import counted, show_data
+
+    if count:
+        print(json.dumps(counted(data_dir), indent=2))
+    else:
+        show_data(data_dir, console_here())

@@ -1,0 +1,45 @@
+"""Arguments and options that several commands have."""
+
+from __future__ import annotations
+
+import os
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+class Device(StrEnum):
+    """Where clients train."""
+
+    cpu = "cpu"
+    cuda = "cuda"
+
+
+def check_device(device: Device) -> None:
+    """Refuse a device that is not there, before anything is loaded."""
+    import torch
+
+    if device is Device.cuda:  # a queue of its own for every client; the driver looks when it starts
+        os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "32")
+    if device is Device.cuda and not torch.cuda.is_available():
+        raise typer.BadParameter("cuda was asked for, but torch sees no CUDA device", param_hint="--device")
+
+
+def not_an_option(value: Path | None) -> Path | None:
+    """Refuse ``--out --resume``, which would make a folder named ``--resume``."""
+    if value is not None and str(value).startswith("-"):
+        raise typer.BadParameter(f"a folder is wanted, got {str(value)!r}")
+    return value
+
+
+Overrides = Annotated[list[str] | None, typer.Argument(help="section.key=value ...")]
+Workers = Annotated[int | None, typer.Option(min=1, help="Processes; default: one a processor.")]
+TrainOn = Annotated[Device, typer.Option("--device", help="Where clients train.")]
+ComputeOn = Annotated[Device, typer.Option("--device", help="Where to compute.")]
+RunArgument = Annotated[Path, typer.Argument(metavar="RUN", help="Run directory with a checkpoint.")]
+DataDir = Annotated[
+    Path | None,
+    typer.Option("--data-dir", help="Folder of the data sets; default: the environment variable FEDFIBOS_DATA."),
+]

@@ -1,0 +1,130 @@
+"""Commands that train: ``run``, ``sweep``, ``demo``."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from fedfibos.cli.code_folders import search_beside
+from fedfibos.cli.exit_codes import FAILED, INTERRUPTED, WRONG_USAGE
+from fedfibos.cli.options import DataDir, Device, Overrides, TrainOn, Workers, check_device, not_an_option
+from fedfibos.cli.terminal import console_here, fail, warn
+
+
+def run(
+    experiment: Annotated[Path, typer.Argument(help="Experiment file (TOML), or a run directory.")],
+    overrides: Overrides = None,
+    out: Annotated[Path | None, typer.Option(callback=not_an_option, help="Run directory to write.")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --out.")] = False,
+    workers: Workers = None,
+    device: TrainOn = Device.cpu,
+    data_dir: DataDir = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Print the settings, and parameters and bytes of each capacity; no run.")
+    ] = False,
+) -> int:
+    """Run an experiment, or go on with an interrupted one."""
+    from fedfibos.config.experiment import load_experiment
+
+    search_beside(experiment)
+    if out is None and resume and experiment.is_dir():
+        out = experiment
+    if out is None and not dry_run:
+        return fail("a run needs --out DIR, the run directory to write", WRONG_USAGE)
+    settings = load_experiment(experiment, overrides or ())
+    if out is None or dry_run:
+        from fedfibos.cli.dry_run import show_plan
+
+        show_plan(settings, data_dir, console_here(), warn)
+        return 0
+    check_device(device)
+    if resume and not (out / "config.toml").exists():
+        warn(f"{out} holds no run to go on with: starting from round 1")
+    again = ["fedfibos", "run", str(experiment), *(overrides or ()), "--out", str(out), "--resume"]
+    again += ["--data-dir", str(data_dir)] if data_dir is not None else []
+    again += ["--device", device.value] if device is not Device.cpu else []
+    again += ["--workers", str(workers)] if workers is not None else []
+    return _simulate(settings, out, again, resume=resume, workers=workers, device=device.value, data_dir=data_dir)
+
+
+def _simulate(settings: Any, out: Path, again: Sequence[str], **options: Any) -> int:
+    """Run the engine, show its progress and results; Ctrl-C says how to resume (``again``)."""
+    from fedfibos.cli.progress import progress_on
+    from fedfibos.cli.results import show_results
+    from fedfibos.simulation import Interrupted, simulate
+
+    console = console_here()
+    progress = progress_on(console)
+    progress.start(settings)
+    final = None
+    try:
+        final = simulate(
+            settings,
+            out,
+            on_resume=progress.resume,
+            on_round=progress.round,
+            on_warning=progress.warn,
+            **options,
+        )
+    except Interrupted as stop:
+        progress.finish(None)
+        return fail(f"{stop}; go on with: {shlex.join(again)}", INTERRUPTED)
+    finally:
+        progress.finish(final)
+    show_results(final, out, console)
+    return 0
+
+
+def sweep(
+    study: Annotated[Path, typer.Argument(help="Study file (TOML): a base experiment, a grid of variants, seeds.")],
+    overrides: Annotated[list[str] | None, typer.Argument(help="section.key=value ..., for every run.")] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(callback=not_an_option, help="Folder of the run directories; default: runs/FOLDER/STUDY."),
+    ] = None,
+    only: Annotated[list[str] | None, typer.Option(help="axis=variant,... : a part of the grid; seed=0 too.")] = None,
+    workers: Workers = None,
+    device: TrainOn = Device.cpu,
+    data_dir: DataDir = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Check every run's settings and list them; no run.")
+    ] = False,
+) -> int:
+    """Run every cell of a study with every seed; finished runs are skipped, broken ones resumed."""
+    from fedfibos.cli.sweep import again
+    from fedfibos.cli.sweep import sweep as run_sweep
+    from fedfibos.simulation import Interrupted
+
+    search_beside(study)
+    rest = ["--workers", str(workers)] if workers is not None else []
+    rest += ["--data-dir", str(data_dir)] if data_dir is not None else []
+    rest += ["--device", device.value] if device is not Device.cpu else []
+    try:
+        check_device(device)
+        options = {"workers": workers, "device": device.value, "data_dir": data_dir}
+        done = run_sweep(study, overrides or (), out, only or (), dry_run, console_here(), **options)
+    except Interrupted as stop:
+        command = again(study, overrides or (), out, only or (), rest)
+        return fail(f"{stop} of the current run; go on with: {command}", INTERRUPTED)
+    return 0 if done else FAILED
+
+
+def demo(
+    out: Annotated[
+        Path | None, typer.Option(callback=not_an_option, help="Folder for its run directories; default: runs/demo-N.")
+    ] = None,
+    workers: Workers = None,
+) -> int:
+    """Compare all methods at the same capacities on the bundled digits; about a minute."""
+    from fedfibos.cli.demo import new_folder, run_demo
+    from fedfibos.simulation import Interrupted
+
+    try:
+        run_demo(out or new_folder(Path("runs")), workers, console_here())
+    except Interrupted as stop:
+        return fail(f"{stop}; the demo is not resumed, start it again", INTERRUPTED)
+    return 0

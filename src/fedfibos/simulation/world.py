@@ -1,0 +1,204 @@
+"""An experiment's world before its first round: load the data, deal them, check what would fail later, build.
+
+``run``, ``--dry-run``, ``sweep``, ``methods``, ``evaluate`` and the other commands on a finished run all begin here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from fedfibos.analysis.accuracy import trained_norms
+from fedfibos.analysis.cautions import cautions
+from fedfibos.common.formatting import counted
+from fedfibos.common.inputs import Inputs, check_inputs
+from fedfibos.config.experiment import Experiment
+from fedfibos.config.idle import idle
+from fedfibos.data import Split, incomplete, load
+from fedfibos.data.matching import matching_test_split
+from fedfibos.data.partition import partition
+from fedfibos.method import Method
+from fedfibos.model import Model, has_batch_norm, keeps_statistics, model_of
+from fedfibos.models import build, check_module, check_test_inputs, encode, moved_buffers
+from fedfibos.params import Params, maskable_names
+from fedfibos.simulation.population import Parts, Population
+from fedfibos.simulation.setting import Setting
+from fedfibos.streams import stream
+from fedfibos.types import State
+
+Warn = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class World:
+    """Everything an experiment is made of, before its first round."""
+
+    method: Method
+    model: Model
+    population: Population
+    split: Split
+
+    def __repr__(self) -> str:
+        """Short: the data themselves would fill pages."""
+        return (
+            f"World({self.method}, {self.model.layout.size:,} parameters, {counted(len(self.population), 'client')}, "
+            f"{len(self.split.train):,} training and {len(self.split.test):,} test examples)"
+        )
+
+    def cautions(self, t: int, state: State, params: Params) -> list[str]:
+        """What can be said, before round t is trained, of how this fleet will fare: one line each."""
+        return cautions(self.method, self.model, state, params, self.population.everyone(t))
+
+
+def build_world(
+    experiment: Experiment, *, device: str = "cpu", data_dir: Path | None = None, warn: Warn = lambda text: None
+) -> World:
+    """Load the data, deal them, check what would fail later, build the model and the method.
+
+    Raises:
+        ValueError, FileNotFoundError: The data are not there or not what they should be; the experiment asks for
+            something that cannot be; one line each.
+    """
+    for line in idle(experiment):
+        warn(line)
+    split = load_split(experiment, data_dir, warn)
+    train, test = first_batches(split)
+    if torch.device(device).type != "cpu":
+        split = split.to(torch.device(device))
+    population = deal(experiment, split, warn)
+    module = initial_module(experiment, split, train)
+    check(experiment, split, population, module, train, test, warn)
+    choice = experiment.model
+    maskable = maskable_names(module, choice.held)
+    model = model_of(module, maskable=maskable, example=train, device=device, channels_last=choice.channels_last)
+    return World(experiment.build_method(), model, population, split)
+
+
+def load_split(experiment: Experiment, data_dir: Path | None, warn: Warn) -> Split:
+    """The data as the model reads them, with held-out training examples for the test set where the run wants that."""
+    split = load(experiment.data.name, data_dir)
+    for line in incomplete(split):
+        warn(line)
+    if experiment.evaluation.validation:
+        split = split.validation(experiment.evaluation.validation, stream(experiment.seed, "validation"))
+    choice = experiment.model
+    split = replace(
+        split,
+        train=encode(choice.name, split.train, choice.options),
+        test=encode(choice.name, split.test, choice.options),
+    )
+    if len(split.train) < 2:
+        raise ValueError(f"data set {split.name!r}: it must have at least 2 training examples, got {len(split.train)}")
+    return split
+
+
+def first_batches(split: Split) -> tuple[Inputs, Inputs]:
+    """Two training and two test examples, on the CPU: the module is built and its channels are traced with them."""
+    train = split.train.batch(torch.arange(2))
+    test = split.test.batch(torch.arange(min(2, len(split.test))))
+    check_inputs(f"data set {split.name!r}", train)
+    check_inputs(f"data set {split.name!r}", test)
+    return train, test
+
+
+def deal(experiment: Experiment, split: Split, warn: Warn) -> Population:
+    """Deal the data and the capacities.
+
+    Raises:
+        ValueError: The partition cannot be made (fewer examples than clients, more classes a client than there are).
+    """
+    federation, seed = experiment.federation, experiment.seed
+    spec, labels = experiment.data.partition, split.train.labels
+    parts = partition(labels, spec, federation.clients, stream(seed, "partition"), split.owners)
+    test_parts = matching_test_split(labels, parts, split.test.labels, stream(seed, "test split"))
+    for clients, what in (
+        (
+            [n for n, part in enumerate(parts) if len(part) < experiment.local.batch_size],
+            f"fewer examples than the batch size of {experiment.local.batch_size}; their batches are all they have",
+        ),
+        (
+            [n for n, part in enumerate(test_parts) if len(part) == 0],
+            "no test example of their own and are left out of local accuracy",
+        ),
+    ):
+        if clients:
+            warn(f"{clients_named(clients, len(parts))} have {what}")
+    return Population(
+        split.train,
+        Parts(parts),
+        Parts(test_parts),
+        experiment.capacities(),
+        experiment.local,
+        federation.rounds,
+        seed,
+        federation.weighting,
+    )
+
+
+def initial_module(experiment: Experiment, split: Split, example: Inputs) -> nn.Module:
+    """The experiment's module with its initial values."""
+    choice = experiment.model
+    return build(
+        choice.name,
+        num_classes=len(split.classes),
+        input_shape=tuple(example.shape[1:]) if isinstance(example, torch.Tensor) else (),
+        norm=choice.norm,
+        seed=experiment.seed,
+        **choice.options,
+    )
+
+
+def check(
+    experiment: Experiment,
+    split: Split,
+    population: Population,
+    module: nn.Module,
+    train: Inputs,
+    test: Inputs,
+    warn: Warn,
+) -> None:
+    """Refuse a module that could not be trained or evaluated, and warn of what it would do unasked.
+
+    Raises:
+        ValueError: In a line, now and not in the middle of a run.
+    """
+    name = experiment.model.name
+    check_module(name, module, train, len(split.classes), experiment.seed)
+    check_test_inputs(name, module, train, test)
+    if keeps_statistics(module):
+        trained_norms(module)  # said before the first round, not at its evaluation
+    for buffer in moved_buffers(module, train):
+        warn(
+            f"training changes the buffer {buffer!r} of the model, which no client keeps: every round and evaluation "
+            "begin with its first value (statistics of normalisation layers alone are recomputed)"
+        )
+    alone = (population.parts.sizes() == 1).nonzero().flatten().tolist() if has_batch_norm(module) else []
+    if alone:
+        who = clients_named(alone, len(population))
+        warn(f"{who} have one training example and are rejected each time: batch normalisation wants at least 2")
+
+
+def clients_named(clients: Sequence[int], number: int) -> str:
+    """``7 of 20 clients (ids 0, 1, 2, 3, 4, ...)``."""
+    named = ", ".join(map(str, clients[:5])) + (", ..." if len(clients) > 5 else "")
+    return f"{len(clients)} of {number} clients (ids {named})"
+
+
+def setting_of(experiment: Experiment, world: World) -> Setting:
+    """What trains and evaluates the experiment's clients needs to know."""
+    calibration = None
+    if keeps_statistics(world.model.module):
+        calibration = world.population.calibration(experiment.evaluation.recalibration_samples)
+    return Setting(
+        world.method,
+        world.model,
+        world.population.data,
+        world.split.test,
+        calibration,
+        experiment.evaluation.batch_size,
+        world.population.class_priors(len(world.split.test), len(world.split.classes)),
+    )
