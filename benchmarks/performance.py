@@ -246,7 +246,7 @@ SECTIONS: list[tuple[str, str, str, Any]] = [
     (
         "selection",
         "Selection of 11.2 million scores",
-        "Exactly k, ties by position. Several capacities share one pass over the scores.",
+        "Exactly k, ties by position.",
         selection,
     ),
     (

@@ -8,10 +8,8 @@ import torch
 from torch import Tensor
 
 from fedfibos.params import Layout, Params
-from fedfibos.submodel import Slice
 from fedfibos.types import Upload
 
-Widths = tuple[tuple[str, int], ...]
 Average = Literal["participants", "holders"]
 _SMALLEST = torch.finfo(torch.float32).tiny
 
@@ -28,8 +26,6 @@ class Sums:
         weight: Σ w.
         statistic: Σ of the statistics (each participant counts once), shape ``(d,)``; None without any.
         observers: Number of participants whose statistic covers the coordinate, shape ``(d,)``; or None.
-        slices: Widths -> one slice of these widths that was trained, and Σ w of those that trained one: in a round all
-            of the same widths are the same.
     """
 
     def __init__(self, layout: Layout, device: torch.device | None = None) -> None:
@@ -38,7 +34,6 @@ class Sums:
         self.weight = 0.0
         self.statistic: Tensor | None = None
         self.observers: Tensor | None = None
-        self.slices: dict[Widths, tuple[Slice, float]] = {}
         self._num_maskable = layout.num_maskable
 
     def add(self, upload: Upload, weight: float = 1.0) -> None:
@@ -47,9 +42,6 @@ class Sums:
         submodel.add_to(self.delta, upload.delta, weight)
         _count_in(self.holders, upload, weight)
         self.weight += weight
-        if isinstance(submodel, Slice):
-            _, before = self.slices.get(submodel.widths, (submodel, 0.0))
-            self.slices[submodel.widths] = submodel, before + weight
         if upload.statistic is not None:
             if self.statistic is None or self.observers is None:
                 self.statistic, self.observers = (

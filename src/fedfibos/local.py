@@ -16,7 +16,7 @@ from fedfibos.backend.recorded import Replayed, can_record
 from fedfibos.common.inputs import Inputs, forward
 from fedfibos.model import Model, without_absent_classes
 from fedfibos.params import Layout, Params
-from fedfibos.submodel import Mask, Submodel
+from fedfibos.submodel import Submodel
 from fedfibos.training import LocalTraining
 from fedfibos.types import Client, Dataset, Upload
 
@@ -136,7 +136,7 @@ def local_training(
     module = work.load(start)
     module.train()
     trained = work.values if constrain is None else start.clone()
-    masks = work.layout.views(submodel.indicator) if isinstance(submodel, Mask) and submodel.held is not None else None
+    masks = None if submodel.indicator is None else work.layout.views(submodel.indicator)
     move = optimiser(local, work.layout.views(trained))
     autocast = local.autocast(model.device)
     masked = local.absent_labels == "mask"

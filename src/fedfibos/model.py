@@ -18,7 +18,7 @@ from fedfibos.channels.derive import derive_axes
 from fedfibos.channels.resize import resized
 from fedfibos.common.inputs import Inputs
 from fedfibos.params import Layout, Params, layout_of, params_of, without_overlaps
-from fedfibos.submodel import Mask, Submodel
+from fedfibos.submodel import Submodel
 
 
 class Workspace:
@@ -141,14 +141,11 @@ class Model:
 
     def workspace(self, submodel: Submodel) -> Workspace:
         """The scratch space for submodels of that shape, made on first use."""
-        key = None if isinstance(submodel, Mask) else submodel.widths
-        if key not in self._workspaces:
-            if isinstance(submodel, Mask):
-                self._workspaces[key] = Workspace(self.module, self.layout, self.device)
-            else:
-                small = resized(self.module, self.axes, dict(submodel.widths))
-                self._workspaces[key] = Workspace(small, submodel.layout, self.device)
-        return self._workspaces[key]
+        widths = submodel.widths
+        if widths not in self._workspaces:
+            module = self.module if widths is None else resized(self.module, self.axes, dict(widths))
+            self._workspaces[widths] = Workspace(module, submodel.local_layout(self.layout), self.device)
+        return self._workspaces[widths]
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle without the scratch space."""

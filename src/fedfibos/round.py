@@ -15,7 +15,7 @@ from fedfibos.method import Method
 from fedfibos.model import Model
 from fedfibos.params import Params
 from fedfibos.streams import stream
-from fedfibos.submodel import Slice, Submodel
+from fedfibos.submodel import Submodel
 from fedfibos.types import Client, State, Upload, download_bytes, upload_bytes
 
 Job = tuple[Client, Submodel]
@@ -209,9 +209,9 @@ def answer_to(submodel: Submodel, upload: Upload, params: Params) -> Upload:
     """
     if upload.submodel is not submodel:
         raise ValueError("a method's train must return an upload of the very submodel that it was given, got another")
-    if isinstance(submodel, Slice) and upload.statistic is not None:
+    if submodel.widths is not None and upload.statistic is not None:
         raise ValueError("an upload's statistic must be of a mask's coordinates, got one of a slice")
-    size = submodel.layout.size if isinstance(submodel, Slice) else params.layout.size
+    size = submodel.local_layout(params.layout).size
     for name, wanted, kind in (
         ("delta", size, torch.float32),
         ("counted", size, torch.bool),

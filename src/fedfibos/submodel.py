@@ -27,10 +27,12 @@ class Mask:
     Attributes:
         held: bool, shape ``(size,)``; None holds everything.
         num_held: Number of held coordinates, always-held ones included.
+        widths: None: it is trained in tensors of full size.
     """
 
     held: Tensor | None
     num_held: int
+    widths: ClassVar[None] = None
 
     def __post_init__(self) -> None:
         """Check the type: the memory of ``held`` is read as bytes."""
@@ -38,13 +40,25 @@ class Mask:
             raise TypeError(f"a mask's held must be torch.bool, got {self.held.dtype}")
 
     @cached_property
-    def indicator(self) -> Tensor:
-        """1 on held coordinates, 0 elsewhere; float32, shape ``(size,)``. Only where ``held`` is given.
+    def indicator(self) -> Tensor | None:
+        """1 on held coordinates, 0 elsewhere; float32, shape ``(size,)``. None where everything is held.
 
         Multiplying by it is several times faster than a conditional, which the processor cannot predict.
         """
-        assert self.held is not None
-        return indicator(self.held)
+        return None if self.held is None else indicator(self.held)
+
+    @property
+    def device(self) -> torch.device | None:
+        """Where ``held`` lies; None where everything is held."""
+        return None if self.held is None else self.held.device
+
+    def local_layout(self, layout: Layout) -> Layout:
+        """Layout of the client's local vector: that of the full model."""
+        return layout
+
+    def as_mask(self) -> Mask:
+        """This mask, for what only masks can do."""
+        return self
 
     def to(self, device: torch.device) -> Mask:
         """The same on that device."""
@@ -52,7 +66,7 @@ class Mask:
 
     def gather(self, flat: Tensor) -> Tensor:
         """The client's local vector: ``flat`` on the mask, zero elsewhere (a copy)."""
-        return flat.clone() if self.held is None else flat * self.indicator[: flat.numel()]
+        return flat.clone() if self.indicator is None else flat * self.indicator[: flat.numel()]
 
     def add_to(self, total: Tensor, local: Tensor, weight: float) -> None:
         """``total += weight * local``, in place."""
@@ -60,7 +74,7 @@ class Mask:
 
     def count_in(self, total: Tensor, weight: float) -> None:
         """``total += weight`` on every held coordinate, in place."""
-        if self.held is None:
+        if self.indicator is None:
             total.add_(weight)
         else:
             total.add_(self.indicator[: total.numel()], alpha=weight)
@@ -82,12 +96,30 @@ class Slice:
     layout: Layout
     widths: tuple[tuple[str, int], ...]
     held: ClassVar[None] = None
-    """As of a :class:`Mask` that holds everything: of the local vector every coordinate is held."""
+    indicator: ClassVar[None] = None
+    """Both as of a :class:`Mask` that holds everything: of the local vector every coordinate is held."""
 
     @property
     def num_held(self) -> int:
         """Number of held coordinates."""
         return self.index.numel()
+
+    @property
+    def device(self) -> torch.device | None:
+        """Where ``index`` lies."""
+        return self.index.device
+
+    def local_layout(self, layout: Layout) -> Layout:
+        """Layout of the client's local vector: that of the small tensors."""
+        return self.layout
+
+    def as_mask(self) -> Mask:
+        """Never.
+
+        Raises:
+            TypeError: Always: a slice is no mask.
+        """
+        raise TypeError("only a mask can be chosen by a client's own score, got a slice of whole channels")
 
     def to(self, device: torch.device) -> Self:
         """The same on that device."""
@@ -197,8 +229,7 @@ def kept_shares(submodel: Submodel, layout: Layout) -> dict[str, float]:
 
 def holding(submodel: Submodel, size: int) -> Tensor:
     """1 on the coordinates of the full model that a submodel holds, 0 elsewhere; float32, shape ``(size,)``."""
-    tensor = submodel.index if isinstance(submodel, Slice) else submodel.held
-    held = torch.zeros(size, device=None if tensor is None else tensor.device)
+    held = torch.zeros(size, device=submodel.device)
     submodel.count_in(held, 1.0)
     return held
 

@@ -18,6 +18,8 @@ goes half-way there, W1 to (5/8, 3/8), W2 to (7/8, 3/8), (1/8, 5/8).
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from hypothesis import given
@@ -26,7 +28,15 @@ from torch import nn
 
 from fedfibos.aggregate import Sums
 from fedfibos.data.images import TensorData
-from fedfibos.methods._blocks import aligned, block_channels, broadcast_blocks, by_role, num_blocks, positional
+from fedfibos.methods._blocks import (
+    aligned,
+    block_channels,
+    blocks_in,
+    broadcast_blocks,
+    by_role,
+    num_blocks,
+    positional,
+)
 from fedfibos.methods._slicing import input_dims
 from fedfibos.methods.fedbrb import FedBRB
 from fedfibos.model import Model, model_of
@@ -233,20 +243,21 @@ def test_errors_name_what_is_wrong():
     model, method = two_layers(), FedBRB(capacity_basis="width")
     sent = method.extract(model, State(), model.initial_params(), client(0.5, 0))
     plain = Slice(sent.index, sent.layout, sent.widths)
-    sums = Sums(model.layout)
-    sums.add(Upload(plain, torch.zeros(6), 0.0, 1))
     with pytest.raises(TypeError, match="FedBRB's server needs the blocks that it sent, got a plain slice"):
-        method.aggregate(State(), model.initial_params(), sums)
+        method.update(State(), client(0.5, 0), Upload(plain, torch.zeros(6), 0.0, 1))
 
 
-def test_the_cohorts_slices_are_summed_by_width():
+def test_the_cohorts_blocks_are_known_until_the_broadcast():
     """Weights of those that trained the same block add up; a client of the whole model has none."""
     model, method = two_layers(), FedBRB(capacity_basis="width")
     params, sums = model.initial_params(), Sums(model.layout)
     half = method.extract(model, State(), params, client(0.5, 0))
+    state = method.init(params)
     for submodel, weight in ((half, 1.0), (Mask(None, 12), 5.0), (half, 2.0)):
-        sums.add(Upload(submodel, torch.zeros(submodel.num_held), 0.0, 1), weight)
-    assert list(sums.slices) == [half.widths]
-    piece, weight = sums.slices[half.widths]
-    assert piece is half
-    assert weight == 3.0
+        upload = Upload(submodel, torch.zeros(submodel.num_held), 0.0, 1)
+        state = method.update(state, replace(client(0.5, 0), weight=weight), upload)
+        sums.add(upload, weight)
+    ((total, sources),) = blocks_in(state)
+    assert total == 3.0
+    assert sources is half.sources
+    assert not method.aggregate(state, params, sums)[0].tensors

@@ -15,7 +15,7 @@ from fedfibos.method import Cautious, Method
 from fedfibos.model import Model
 from fedfibos.params import Params
 from fedfibos.streams import stream
-from fedfibos.submodel import Mask, Submodel, budget, held_maskable, holding
+from fedfibos.submodel import Submodel, budget, held_maskable, holding
 from fedfibos.types import Client, State
 
 MORE_BY_ROUNDING = 1
@@ -62,7 +62,7 @@ def cautions(method: Method, model: Model, state: State, params: Params, clients
             ) from error
         if layer is not None:
             at = f" from layer {layer!r} on" if layer else ""
-            chosen = isinstance(submodel, Mask) and held < model.layout.num_maskable
+            chosen = submodel.held is not None and held < model.layout.num_maskable
             advice = "; hold it whole with model.held" if chosen else ""
             lines.append(f"capacity {capacity:g}: the outputs of the submodel are not finite{at}{advice}")
     least = [client for client in clients if client.capacity == min(first)]

@@ -2,9 +2,7 @@
 
 A small regular sample brackets each threshold. One pass over the scores, block by block, writes the mask of what is
 above the bracket and collects what lies inside it; the few inside are ranked exactly. The result is the exact top-k
-whatever the sample says: a bracket that misses its threshold is replaced by one from a full selection. Several k
-of one score can share the pass (:func:`top_k_many`; three quarters of the time of four apart). The round does not use
-it: a method extracts client by client, once a capacity where submodels are not personal, and training outweighs it.
+whatever the sample says: a bracket that misses its threshold is replaced by one from a full selection.
 
 The pass is the same on every device. On a CPU a block fits the cache, and comparing, counting and listing go through
 NumPy, which is up to nine times faster there; elsewhere there is one block.
@@ -44,42 +42,22 @@ def top_k(scores: Tensor, k: int, out: Tensor | None = None) -> Tensor:
     Raises:
         ValueError: k out of range, or a score that is NaN.
     """
-    return _select(scores, {k: torch.empty_like(scores, dtype=torch.bool) if out is None else out})[k]
-
-
-def top_k_many(scores: Tensor, ks: Sequence[int]) -> list[Tensor]:
-    """:func:`top_k` for several k in one pass over the scores.
-
-    Args:
-        scores: float32 or float64, shape ``(d,)``, no NaN.
-        ks: Each ``0 <= k <= d``.
-
-    Returns:
-        One mask for each k, in order.
-    """
-    masks = _select(scores, {k: torch.empty_like(scores, dtype=torch.bool) for k in ks})
-    return [masks[k] for k in ks]
-
-
-def _select(scores: Tensor, masks: dict[int, Tensor]) -> dict[int, Tensor]:
-    """Fill the mask of every k, and return them."""
     d = scores.numel()
-    for k, mask in masks.items():
-        if not 0 <= k <= d:
-            raise ValueError(f"k must be in [0, {d}], got {k}")
-        if k in (0, d):
-            mask.fill_(k == d)
+    if not 0 <= k <= d:
+        raise ValueError(f"k must be in [0, {d}], got {k}")
+    mask = torch.empty_like(scores, dtype=torch.bool) if out is None else out
     scores = scores.detach().contiguous()
     if d > 0 and bool(torch.isnan(torch.aminmax(scores)[0])):  # the least of scores with a NaN is NaN
         raise ValueError(f"scores must not be NaN, got {int(torch.isnan(scores).sum())} of {d}")
-    brackets = _brackets(scores, [k for k in masks if 0 < k < d])
-    _one_pass(scores, [(bracket, masks[k]) for k, bracket in brackets.items()])
-    for k, bracket in brackets.items():
-        if not bracket.above < k <= bracket.above + bracket.num_inside:
-            bracket = _certain_bracket(scores, k)
-            _one_pass(scores, [(bracket, masks[k])])
-        _take_best(masks[k], bracket, k - bracket.above)
-    return masks
+    if k in (0, d):
+        return mask.fill_(k == d)
+    bracket = _bracket(scores, k)
+    _one_pass(scores, bracket, mask)
+    if not bracket.above < k <= bracket.above + bracket.num_inside:
+        bracket = _certain_bracket(scores, k)
+        _one_pass(scores, bracket, mask)
+    _take_best(mask, bracket, k - bracket.above)
+    return mask
 
 
 @dataclass
@@ -103,23 +81,18 @@ class _Bracket:
         return sum(len(piece) for piece in self.positions)
 
 
-def _brackets(scores: Tensor, ks: Sequence[int]) -> dict[int, _Bracket]:
-    """A bracket around the k-th largest score for each k, from a regular sample."""
+def _bracket(scores: Tensor, k: int) -> _Bracket:
+    """A bracket around the k-th largest score, from a regular sample."""
     d = scores.numel()
     if d <= SAMPLE:
-        return {k: _Bracket(-math.inf, math.inf) for k in ks}
+        return _Bracket(-math.inf, math.inf)
     sample = scores[:: _prime_up_to(d // SAMPLE)]
     m = len(sample)
-    ranks = []
-    for k in ks:
-        share = 1 - k / d
-        spread = DEVIATIONS * math.sqrt(share * (1 - share) * m) + 1
-        ranks.append((max(math.floor(share * m - spread), -1), min(math.ceil(share * m + spread), m)))
-    ordered = _at_ranks(sample, [rank for pair in ranks for rank in pair if 0 <= rank < m])
-    brackets = {}
-    for k, (first, last) in zip(ks, ranks, strict=True):
-        brackets[k] = _Bracket(ordered.get(first, -math.inf), ordered.get(last, math.inf))
-    return brackets
+    share = 1 - k / d
+    spread = DEVIATIONS * math.sqrt(share * (1 - share) * m) + 1
+    first, last = max(math.floor(share * m - spread), -1), min(math.ceil(share * m + spread), m)
+    ordered = _at_ranks(sample, [rank for rank in (first, last) if 0 <= rank < m])
+    return _Bracket(ordered.get(first, -math.inf), ordered.get(last, math.inf))
 
 
 def _prime_up_to(limit: int) -> int:
@@ -145,21 +118,20 @@ def _certain_bracket(scores: Tensor, k: int) -> _Bracket:
     return _Bracket(threshold, threshold)
 
 
-def _one_pass(scores: Tensor, work: Sequence[tuple[_Bracket, Tensor]]) -> None:
-    """Read the scores once: write each mask of those above its bracket, collect those inside."""
+def _one_pass(scores: Tensor, bracket: _Bracket, mask: Tensor) -> None:
+    """Read the scores once: write the mask of those above the bracket, collect those inside."""
     step = BLOCK if _through_numpy(scores) else scores.numel()
     scratch = torch.empty(min(step, scores.numel()), dtype=torch.bool, device=scores.device)
     for start in range(0, scores.numel(), step):
         block = scores[start : start + step]
         inside = scratch[: len(block)]
-        for bracket, mask in work:
-            above = mask[start : start + step]
-            _compare(block, bracket.high, np.greater, torch.gt, above)
-            _compare(block, bracket.low, np.greater_equal, torch.ge, inside)
-            positions = _positions(inside.logical_xor_(above))
-            bracket.above += _count(above)
-            bracket.positions.append(positions + start)
-            bracket.values.append(block.index_select(0, positions))
+        above = mask[start : start + step]
+        _compare(block, bracket.high, np.greater, torch.gt, above)
+        _compare(block, bracket.low, np.greater_equal, torch.ge, inside)
+        positions = _positions(inside.logical_xor_(above))
+        bracket.above += _count(above)
+        bracket.positions.append(positions + start)
+        bracket.values.append(block.index_select(0, positions))
 
 
 def _take_best(mask: Tensor, bracket: _Bracket, missing: int) -> None:

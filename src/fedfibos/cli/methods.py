@@ -27,7 +27,6 @@ from fedfibos.methods import METHODS, PRESETS
 from fedfibos.model import model_of
 from fedfibos.models import build, encode
 from fedfibos.simulation import World
-from fedfibos.submodel import Slice
 from fedfibos.training import LocalTraining
 from fedfibos.types import Client
 
@@ -74,7 +73,7 @@ def granularity(method: Method) -> str:
     submodel = method.extract(model, method.init(params), params, client)
     if submodel.num_held == model.layout.size:
         return "whole model"
-    return "channels" if isinstance(submodel, Slice) else "scalars"
+    return "scalars" if submodel.widths is None else "channels"
 
 
 def _first_reference(text: str) -> str:

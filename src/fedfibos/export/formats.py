@@ -30,7 +30,7 @@ from fedfibos.common.inputs import Inputs, forward
 from fedfibos.export.sparse import read_sparse, write_sparse
 from fedfibos.model import Model, keeps_statistics
 from fedfibos.params import Params
-from fedfibos.submodel import Slice, Submodel
+from fedfibos.submodel import Submodel
 from fedfibos.types import Dataset
 
 TOLERANCE = 1e-4
@@ -137,7 +137,7 @@ def export_submodel(
         temporary.replace(out)
     finally:
         temporary.unlink(missing_ok=True)
-    small = isinstance(submodel, Slice) or ending == SPARSE
+    small = submodel.widths is not None or ending == SPARSE
     stored = submodel.num_held if small else sum(p.numel() for p in module.parameters())
     return Exported(out, submodel.num_held, stored, out.stat().st_size, difference, read_with)
 
@@ -253,7 +253,6 @@ FORMATS: dict[str, tuple[Write, str]] = {
 
 def describe(submodel: Submodel, **about: Any) -> dict[str, str]:
     """Metadata of a file: what it is of, and which widths a slice has."""
-    widths = dict(submodel.widths) if isinstance(submodel, Slice) else {}
-    kind = "slice" if isinstance(submodel, Slice) else "mask"
-    whole = {"kind": kind, "widths": json.dumps(widths), **about}
+    kind = "mask" if submodel.widths is None else "slice"
+    whole = {"kind": kind, "widths": json.dumps(dict(submodel.widths or ())), **about}
     return {key: str(value) for key, value in whole.items() if value is not None}

@@ -14,7 +14,7 @@ from fedfibos.analysis.cost import cost
 from fedfibos.flower.accelerator import trained
 from fedfibos.flower.task import Task
 from fedfibos.method import ClientScored
-from fedfibos.submodel import Mask, Submodel
+from fedfibos.submodel import Submodel
 from fedfibos.types import Client, Dataset
 from fedfibos.wire.coding import encode_download, encode_mask, encode_score, encode_upload, token_of
 from fedfibos.wire.payload import WireError
@@ -65,7 +65,7 @@ def affordable(task: Task, data: Dataset, limits: Limits) -> float:
         WireError: Not even the smallest capacity keeps within the limits, or the task cannot be trained here.
     """
     best, why = None, ""
-    masks = isinstance(_submodel(task, _client(task, 1.0, data, 1)), Mask)
+    masks = _submodel(task, _client(task, 1.0, data, 1)).widths is None
     for capacity in CAPACITIES if masks else reversed(CAPACITIES):
         try:
             over = _over(task, data, limits, capacity)
@@ -85,7 +85,7 @@ def _over(task: Task, data: Dataset, limits: Limits, capacity: float) -> str:
     client = _client(task, capacity, data, 1)
     submodel = _submodel(task, client)
     hint = ""
-    if isinstance(submodel, Mask):
+    if submodel.widths is None:
         hint = (
             "; a mask is trained in tensors of full size, whatever it holds: set capacity, or bytes-per-round, or "
             "choose a method that slices"
@@ -107,8 +107,7 @@ def round_bytes(task: Task, client: Client, submodel: Submodel) -> int:
     payloads = [encode_download(client, submodel, params, task.model)]
     upload = trained(task, params, submodel, client)
     if task.federation.scores == "client":
-        assert isinstance(submodel, Mask)
-        payloads.append(encode_mask(client.id, 0, submodel, layout))
+        payloads.append(encode_mask(client.id, 0, submodel.as_mask(), layout))
         if isinstance(task.method, ClientScored) and task.shares_a_score:
             score = task.method.shared_score(task.method.init(params))
             payloads.append(encode_score(client.id, 0, score, layout))

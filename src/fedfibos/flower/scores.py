@@ -71,9 +71,7 @@ class HeldScore:
         self._write(rows)
         task = self.task
         params = task.model.initial_params()
-        submodel = task.method.extract(task.model, self._state(client, rows, shared), params, client)
-        assert isinstance(submodel, Mask)
-        return submodel
+        return task.method.extract(task.model, self._state(client, rows, shared), params, client).as_mask()
 
     def observe(self, client: Client, upload: Upload) -> Upload:
         """Note what the training showed, and take it out of the upload unless a shared score needs it too."""

@@ -11,7 +11,8 @@ from torch import Tensor
 
 from fedfibos.channels.axes import Axes, Dimension
 from fedfibos.params import Layout
-from fedfibos.submodel import Slice
+from fedfibos.submodel import Slice, Submodel
+from fedfibos.types import State
 
 
 @dataclass(frozen=True)
@@ -123,6 +124,39 @@ def block_of(axes: Axes, layout: Layout, channels: Mapping[str, Tensor], widths:
     sources = [axes.positions(dim, source) for name in layout.names for dim in axes.dims[name]]
     kept = tuple((axis, width) for axis, width in widths.items() if width < axes.sizes[axis])
     return Block(index, small, kept, torch.cat(sources))
+
+
+SOURCES, WEIGHT = "sources of block ", "weight of block "
+"""How the state's tensors of a trained block are named, before its widths: in a round all of the same widths are the
+same block."""
+
+
+def with_block(state: State, submodel: Submodel, weight: float) -> State:
+    """The state that knows of one more participant that trained a block; the whole model is none.
+
+    Raises:
+        TypeError: A slice that is no block.
+    """
+    if submodel.widths is None:
+        return state
+    if not isinstance(submodel, Block):
+        raise TypeError("FedBRB's server needs the blocks that it sent, got a plain slice")
+    name = str(submodel.widths)
+    before = state.tensors.get(WEIGHT + name)
+    total = torch.tensor(weight, dtype=torch.float64) if before is None else before + weight
+    return state.with_tensors(**{SOURCES + name: submodel.sources, WEIGHT + name: total})
+
+
+def blocks_in(state: State) -> list[tuple[float, Tensor]]:
+    """Σ w of those that trained it and the sources of every block that the state knows of."""
+    names = [key.removeprefix(WEIGHT) for key in state.tensors if key.startswith(WEIGHT)]
+    return [(float(state.tensors[WEIGHT + name]), state.tensors[SOURCES + name]) for name in names]
+
+
+def without_blocks(state: State) -> State:
+    """The state that knows of no block: the next round's are others."""
+    kept = {key: tensor for key, tensor in state.tensors.items() if not key.startswith((SOURCES, WEIGHT))}
+    return replace(state, tensors=kept)
 
 
 def broadcast_blocks(

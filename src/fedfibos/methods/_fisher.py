@@ -54,7 +54,7 @@ class FisherObserver:
     def estimate(self, submodel: Submodel | None = None) -> Tensor:
         """f̂, float32, shape ``(d,)``; of a mask 0 where it holds nothing. Takes the sum's own memory: ask once."""
         estimate = self.sum.div_(self.num_examples.clamp_min(1))
-        if submodel is None or submodel.held is None:
+        if submodel is None or submodel.indicator is None:
             return estimate
         return estimate.mul_(submodel.indicator[: estimate.numel()])
 

@@ -12,7 +12,7 @@ from fedfibos.channels.axes import width_for_budget
 from fedfibos.local import Constrain, local_training
 from fedfibos.model import Model
 from fedfibos.params import Layout, Params, is_normalisation, maskable_names
-from fedfibos.submodel import Slice, Submodel, check_capacity, full
+from fedfibos.submodel import Submodel, check_capacity, full
 from fedfibos.types import Client, Upload
 
 _BY_ROWS = (nn.modules.conv._ConvNd, nn.Linear, nn.RNNBase, nn.RNNCellBase, nn.MultiheadAttention)
@@ -75,8 +75,9 @@ def train_slice(
         scaler: Whether to scale.
     """
     constrain = None
-    if scaler and isinstance(submodel, Slice):
-        constrain = _scaled_by(1 / width, _has_cut_outputs(model), submodel.layout, model.device)
+    if scaler and submodel.widths is not None:
+        small = submodel.local_layout(model.layout)
+        constrain = _scaled_by(1 / width, _has_cut_outputs(model), small, model.device)
     return local_training(model, params, submodel, client, constrain=constrain)
 
 

@@ -32,25 +32,25 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from torch import Tensor
-
 from fedfibos.aggregate import Average, Sums
 from fedfibos.common.field_checks import check_fields, check_positive
 from fedfibos.methods._blocks import (
-    Block,
     aligned,
     block_channels,
     block_of,
+    blocks_in,
     broadcast_blocks,
     by_role,
     input_axis,
     num_blocks,
     positional,
+    with_block,
+    without_blocks,
 )
 from fedfibos.methods._slicing import CapacityBasis, input_dims, scaler_cautions, train_slice, width_of
 from fedfibos.model import Model
 from fedfibos.params import Params
-from fedfibos.submodel import Slice, Submodel, full
+from fedfibos.submodel import Submodel, full
 from fedfibos.types import Client, State, Upload
 
 
@@ -90,7 +90,7 @@ class FedBRB:
         return scaler_cautions(model, capacities, self.scaler)
 
     def init(self, params: Params) -> State:
-        """FedBRB keeps nothing but the parameters."""
+        """FedBRB keeps nothing but the parameters from round to round."""
         return State()
 
     def extract(self, model: Model, state: State, params: Params, client: Client) -> Submodel:
@@ -114,22 +114,15 @@ class FedBRB:
         return train_slice(model, params, submodel, client, width=width, scaler=self.scaler)
 
     def update(self, state: State, client: Client, upload: Upload) -> State:
-        """Nothing is kept of a client."""
-        return state
+        """The block that a participant trained, and its weight, are kept until the round's broadcast."""
+        return with_block(state, upload.submodel, client.weight) if self.broadcast > 0 else state
 
     def aggregate(self, state: State, params: Params, sums: Sums) -> tuple[State, Params]:
         """x ← x − η_s · mean Δ, then the broadcast to what nobody held."""
         flat = sums.server_step(params, self.average, self.server_lr).flat
         if self.broadcast > 0:
-            trained = [(weight, _sources(piece)) for piece, weight in sums.slices.values()]
-            flat = broadcast_blocks(params.layout, flat, sums.holders > 0, trained, self.broadcast)
-        return state, Params(params.layout, flat)
-
-
-def _sources(piece: Slice) -> Tensor:
-    if not isinstance(piece, Block):
-        raise TypeError("FedBRB's server needs the blocks that it sent, got a plain slice")
-    return piece.sources
+            flat = broadcast_blocks(params.layout, flat, sums.holders > 0, blocks_in(state), self.broadcast)
+        return without_blocks(state), Params(params.layout, flat)
 
 
 PRESETS: dict[str, dict[str, Any]] = {

@@ -19,7 +19,7 @@ from fedfibos.analysis.accuracy import Trial
 from fedfibos.params import Params
 from fedfibos.round import Job
 from fedfibos.simulation.setting import Setting
-from fedfibos.submodel import Mask, Submodel
+from fedfibos.submodel import Submodel
 from fedfibos.types import Client, Upload
 
 AT_A_TIME = 10
@@ -36,8 +36,7 @@ class Lane:
 
     def train(self, params: Params, client: Client, submodel: Submodel) -> Upload | str:
         """Hand over one client. Its work waits for what the caller's stream was given before."""
-        if isinstance(submodel, Mask) and submodel.held is not None:
-            _ = submodel.indicator  # clients share it: it is made once, here, and not by a lane that others overtake
+        _ = submodel.indicator  # clients share it: it is made once, here, and not by a lane that others overtake
         if self.stream is not None:
             self.stream.wait_stream(torch.cuda.current_stream(self.stream.device))
         with self._current():
