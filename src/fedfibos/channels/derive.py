@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 import torch
-import torch_pruning
 from numpy.typing import NDArray
 from torch import nn
 
@@ -112,6 +111,8 @@ def _trace(module: nn.Module, example_inputs: Any) -> _Trace:
     traced = copy.deepcopy(module).eval()
     for parameter in traced.parameters():
         parameter.requires_grad_(True)  # the graph follows gradients
+    import torch_pruning  # here: it takes a second and memory, which a device that holds masks has no use for
+
     graph = torch_pruning.DependencyGraph()
     try:
         with torch.enable_grad(), fixed_draws():

@@ -24,7 +24,6 @@ flower_app = typer.Typer(help="The same methods on real machines, over Flower.",
 @flower_app.command("new")
 def new(folder: Annotated[Path, typer.Argument(help="Folder to write the app to.")]) -> None:
     """Write a Flower app around your model and your data: a page of code, which runs as it is."""
-    _needs_flower()
     from fedfibos.flower.new import new_app
 
     try:
@@ -43,7 +42,6 @@ def demo(
     keep: Annotated[Path | None, typer.Option(help="Folder to keep app, run and logs in; default: none.")] = None,
 ) -> None:
     """Start a SuperLink and three SuperNodes of different capacity here, train the digits, and stop them all."""
-    _needs_flower()
     from fedfibos.common.validation import check_name
     from fedfibos.flower.demo import CAPACITIES, fleet
     from fedfibos.flower.launch import LaunchError
@@ -112,11 +110,3 @@ def _folder(keep: Path | None) -> Iterator[Path]:
         return
     with tempfile.TemporaryDirectory(prefix="fedfibos-flower-", ignore_cleanup_errors=True) as name:
         yield Path(name)
-
-
-def _needs_flower() -> None:
-    """One line where the extra is not installed."""
-    from importlib.util import find_spec
-
-    if find_spec("flwr") is None:
-        raise click.ClickException("Flower is not installed: pip install 'fedfibos[flower]'")

@@ -47,9 +47,7 @@ class Source:
 
 
 DATA_SETS = {
-    "digits": Source(
-        digits.find, digits.read, "install scikit-learn, which brings them", (digits.NUM_TRAIN, digits.NUM_TEST)
-    ),
+    "digits": Source(digits.find, digits.read, digits.WANTED, (digits.NUM_TRAIN, digits.NUM_TEST)),
     "fashion_mnist": Source(fashion_mnist.find, fashion_mnist.read, fashion_mnist.WANTED, (60_000, 10_000)),
     "cifar10": Source(CIFAR10.find, CIFAR10.read, CIFAR10.wanted, CIFAR10.rows),
     "cifar100": Source(CIFAR100.find, CIFAR100.read, CIFAR100.wanted, CIFAR100.rows),

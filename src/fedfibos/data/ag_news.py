@@ -12,10 +12,9 @@ import csv
 from collections.abc import Iterator
 from pathlib import Path
 
-import pyarrow
 import torch
-from pyarrow import parquet
 
+from fedfibos.common.extras import extra
 from fedfibos.data.split import Split
 from fedfibos.data.texts import TextData
 
@@ -71,6 +70,10 @@ def _checked(file: Path, kind: str) -> TextData:
 
 
 def _from_parquet(file: Path) -> Iterator[Row]:
+    with extra("data"):
+        import pyarrow
+        from pyarrow import parquet
+
     try:
         table = parquet.read_table(file)
     except (pyarrow.ArrowException, OSError) as error:

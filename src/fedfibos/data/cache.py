@@ -9,7 +9,6 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-import PIL
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
@@ -24,7 +23,7 @@ def cache_dir() -> Path:
     return (Path(base) if base else Path("~/.cache").expanduser()) / "fedfibos"
 
 
-def decoded_once(file: Path, decode: Callable[[Path], Tensors]) -> Tensors:
+def decoded_once(file: Path, decode: Callable[[Path], Tensors], decoder: str) -> Tensors:
     """``decode(file)``, or what an earlier call kept of it.
 
     The key is the digest of the file's content and the version of the image decoder, so a changed or
@@ -34,10 +33,11 @@ def decoded_once(file: Path, decode: Callable[[Path], Tensors]) -> Tensors:
     Args:
         file: The encoded images.
         decode: Pure function of the file's content.
+        decoder: The image decoder and its version.
     """
     with file.open("rb") as stream:
         digest = hashlib.file_digest(stream, "sha256").hexdigest()
-    return made_once(f"{digest[:32]}-pillow-{PIL.__version__}", lambda: decode(file), f"decoding {file.name}")
+    return made_once(f"{digest[:32]}-{decoder}", lambda: decode(file), f"decoding {file.name}")
 
 
 def made_once(key: str, make: Callable[[], Tensors], doing: str) -> Tensors:

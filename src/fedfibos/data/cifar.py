@@ -18,7 +18,6 @@ from torch import Tensor
 from fedfibos.data.archive import read_members
 from fedfibos.data.images import ImageData
 from fedfibos.data.inert_pickle import read_pickled_dict
-from fedfibos.data.parquet import read_parquet_images
 from fedfibos.data.split import Split, checked_images
 
 SHAPE = (3, 32, 32)
@@ -172,6 +171,8 @@ class Cifar:
         return halves[0], halves[1]
 
     def _read_parquet(self, folder: Path) -> Halves:
+        from fedfibos.data.parquet import read_parquet_images  # here: its readers are an extra
+
         halves = []
         for n, half in zip(self.rows, ("train", "test"), strict=True):
             file = folder / f"{half}.parquet"

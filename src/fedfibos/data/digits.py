@@ -6,24 +6,26 @@ E. Alpaydin and C. Kaynak, Optical Recognition of Handwritten Digits, UCI Machin
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
-import sklearn
 import torch
-from sklearn.datasets import load_digits
 
+from fedfibos.common.extras import extra
 from fedfibos.data.images import ImageData
 from fedfibos.data.split import Split, checked_images
 from fedfibos.streams import stream
 
 NUM_TRAIN = 1437
 NUM_TEST = 360
+WANTED = "scikit-learn brings them: pip install 'fedfibos[data]'"
 
 
-def find(data_dir: Path | None) -> Path:
-    """Where scikit-learn keeps them."""
-    return Path(sklearn.__file__).parent / "datasets" / "data"
+def find(data_dir: Path | None) -> Path | None:
+    """Where scikit-learn keeps them; None where it is not installed."""
+    sklearn = find_spec("sklearn")
+    return None if sklearn is None or sklearn.origin is None else Path(sklearn.origin).parent / "datasets" / "data"
 
 
 def read(source: Path) -> Split:
@@ -32,6 +34,9 @@ def read(source: Path) -> Split:
     The set has no official split: one permutation with a fixed seed (the same for every experiment)
     gives 1,437 training and 360 test images, 80 % and 20 %.
     """
+    with extra("data"):
+        from sklearn.datasets import load_digits
+
     bunch = load_digits()
     pixels, labels = checked_images(
         bunch.images[:, None].astype(np.uint8), bunch.target, (NUM_TRAIN + NUM_TEST, 1, 8, 8), 10, source

@@ -6,12 +6,16 @@ import io
 from pathlib import Path
 
 import numpy as np
-import pyarrow
 import torch
-from PIL import Image
-from pyarrow import parquet
 
+from fedfibos.common.extras import extra
 from fedfibos.data.cache import Tensors, decoded_once
+
+with extra("data"):
+    import PIL
+    import pyarrow
+    from PIL import Image
+    from pyarrow import parquet
 
 
 def read_parquet_images(file: Path, num_rows: int, shape: tuple[int, int, int]) -> tuple[Tensors, tuple[str, ...]]:
@@ -49,7 +53,7 @@ def read_parquet_images(file: Path, num_rows: int, shape: tuple[int, int, int]) 
     names = (schema.metadata or {}).get(b"classes", b"").decode()
     if not names:
         raise ValueError(f"{file}: its schema's metadata must have the class names under the key classes")
-    return decoded_once(file, lambda path: _decode(path, shape)), tuple(names.split(","))
+    return decoded_once(file, lambda path: _decode(path, shape), f"pillow-{PIL.__version__}"), tuple(names.split(","))
 
 
 def _decode(file: Path, shape: tuple[int, int, int]) -> Tensors:

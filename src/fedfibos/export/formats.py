@@ -15,7 +15,6 @@ import os
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +25,7 @@ from safetensors.torch import load_model, save_model
 from torch import Tensor, nn
 
 from fedfibos.analysis.accuracy import recalibrate
+from fedfibos.common.extras import extra
 from fedfibos.common.inputs import Inputs, forward
 from fedfibos.export.sparse import read_sparse, write_sparse
 from fedfibos.model import Model, keeps_statistics
@@ -179,10 +179,10 @@ def _torch_export(module: nn.Module, examples: Inputs, path: Path, about: dict[s
 
 
 def _onnx(module: nn.Module, examples: Inputs, path: Path, about: dict[str, str], any_batch: bool) -> Tensor:
-    for package in ("onnx", "onnxscript", "onnxruntime"):
-        if find_spec(package) is None:
-            raise ExportError(f"ONNX needs the package {package}: pip install 'fedfibos[export]'")
-    import onnxruntime
+    with extra("export"):
+        import onnx  # noqa: F401 (the exporter needs it)
+        import onnxruntime
+        import onnxscript  # noqa: F401
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the exporter's own deprecations

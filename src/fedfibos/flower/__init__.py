@@ -6,6 +6,11 @@ import os
 os.environ.setdefault("FLWR_TELEMETRY_ENABLED", "0")
 os.environ.setdefault("FLWR_DISABLE_UPDATE_CHECK", "1")
 
+from fedfibos.common.extras import extra
+
+with extra("flower"):
+    import flwr  # noqa: F401 (told first, in a line, where it is missing)
+
 from fedfibos.flower.client_app import client_app
 from fedfibos.flower.server_app import serve, server_app
 from fedfibos.flower.strategy import SubmodelStrategy

@@ -22,6 +22,7 @@ from typing import Any, Literal, cast
 import torch
 from torch import Tensor, nn
 
+from fedfibos.common.extras import extra
 from fedfibos.data.cache import made_once
 from fedfibos.data.texts import TextData, TokenData
 from fedfibos.types import Dataset
@@ -88,7 +89,8 @@ def text_classifier(
         raise ValueError(f"dropout must be in [0, 1), got {dropout}")
     if max_length < 3:
         raise ValueError(f"max_length must be at least 3 (first mark, a token, last mark), got {max_length}")
-    import transformers
+    with extra("text"):
+        import transformers
 
     # Their loaders are not typed.
     auto_config, auto_model, logging = (
@@ -142,7 +144,8 @@ def tokenised(data: TextData, checkpoint: str, max_length: int) -> TokenData:
     Raises:
         FileNotFoundError: As there.
     """
-    from transformers import AutoTokenizer
+    with extra("text"):
+        from transformers import AutoTokenizer
 
     source = locate(checkpoint)
     tokenizer = _read(checkpoint, lambda: AutoTokenizer.from_pretrained(source, local_files_only=True))

@@ -12,18 +12,20 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-import matplotlib
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure as Canvas
-from matplotlib.ticker import MaxNLocator
-from matplotlib.transforms import ScaledTranslation
-
+from fedfibos.common.extras import extra
 from fedfibos.common.statistics import Spread, spread
 from fedfibos.config.idle import without_idle
 from fedfibos.data.partition import Partition
 from fedfibos.report.groups import Group, Problem, file_names
 from fedfibos.report.paper import reported
 from fedfibos.report.records import Point
+
+with extra("report"):
+    import matplotlib
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure as Canvas
+    from matplotlib.ticker import MaxNLocator
+    from matplotlib.transforms import ScaledTranslation
 
 COLOURS = {
     "fedavg": "#999999",

@@ -8,14 +8,16 @@ from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
 
-import jinja2
-
 from fedfibos.common.atomic_files import write_whole
+from fedfibos.common.extras import extra
 from fedfibos.report import figures, paired, paper, tables
 from fedfibos.report.figures import Figure
 from fedfibos.report.groups import Problem, Sorted, file_name, free_name, sort_records
 from fedfibos.report.records import find_runs, read_record
 from fedfibos.report.table import Table, latex, markdown
+
+with extra("report"):
+    import jinja2
 
 
 @dataclass(frozen=True)
