@@ -29,7 +29,7 @@ test-flower: install
 	FEDFIBOS_RECORD=results/flower $(BIN)/python -m pytest --no-header -vv -m slow tests/flower --durations=0 \
 		> results/flower/test-flower.txt; status=$$?; cat results/flower/test-flower.txt; exit $$status
 
-# Every speed and memory figure of docs/performance.md; peers get environments of their own, outside the tree.
+# Every speed and memory figure of docs/explanation/performance.md; peers get environments of their own, outside the tree.
 bench: install
 	$(BIN)/python benchmarks/bench.py
 	$(BIN)/python benchmarks/performance.py

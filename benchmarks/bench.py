@@ -1,4 +1,4 @@
-"""Measure everything that docs/performance.md shows: ``python benchmarks/bench.py [piece ...] [--repeats N]``.
+"""Measure all that docs/explanation/performance.md shows: ``python benchmarks/bench.py [piece ...] [--repeats N]``.
 
 Every comparison runs its sides in turn in one process, with one torch thread. Each measurement is a process of its
 own; results go to ``results/bench/<piece>.json`` with the command, versions and hardware.

@@ -1,4 +1,4 @@
-"""Write docs/performance.md from results/bench: ``python benchmarks/performance.py``."""
+"""Write docs/explanation/performance.md from results/bench: ``python benchmarks/performance.py``."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from workloads import WORKLOADS as BENCHED
 
 ROOT = Path(__file__).parent.parent
-RESULTS, PAGE = ROOT / "results" / "bench", ROOT / "docs" / "performance.md"
+RESULTS, PAGE = ROOT / "results" / "bench", ROOT / "docs" / "explanation" / "performance.md"
 
 WORKLOADS = {
     "tiny_mlp": "MLP 20-64-4, 10 clients × 7 steps of 32",
@@ -227,7 +227,7 @@ SECTIONS: list[tuple[str, str, str, Any]] = [
         "precision",
         "bfloat16 against float32",
         '`local.precision = "bfloat16"`: autocast, float32 weights, sums and optimiser; below 1 is faster. '
-        "What it does to accuracy: docs/findings.md.",
+        "What it does to accuracy: docs/explanation/findings.md.",
         lambda c: ratios(c, {"bfloat16": "bfloat16"}, "float32"),
     ),
     (

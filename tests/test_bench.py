@@ -72,7 +72,7 @@ def test_the_engine_piece_runs(benchmarks):
 
 
 def test_the_page_is_the_results(benchmarks):
-    """docs/performance.md is what benchmarks/performance.py writes from results/bench."""
+    """docs/explanation/performance.md is what benchmarks/performance.py writes from results/bench."""
     performance = benchmarks("performance")
     assert performance.PAGE.read_text(encoding="utf-8") == performance.page()
 

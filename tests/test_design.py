@@ -1,4 +1,4 @@
-"""What docs/design.md says of the modules' dependencies, read from their imports (those for type annotations too)."""
+"""What docs/explanation/design.md says of the modules' dependencies, read from their imports."""
 
 import ast
 import re

@@ -75,7 +75,7 @@ def test_the_api_example_runs_and_learns(capsys):
 
 
 def test_the_experiment_from_python_runs_as_it_is_written(tmp_path):
-    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "own.md").read_text(), re.DOTALL)
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "how-to" / "own_method.md").read_text(), re.DOTALL)
     (block,) = [block for block in blocks if "simulate(" in block]
     (tmp_path / "experiments").symlink_to(ROOT / "experiments")
     done = subprocess.run([sys.executable, "-c", block], cwd=tmp_path, capture_output=True, text=True, check=True)
@@ -127,7 +127,7 @@ def test_the_findings_are_those_of_the_records(monkeypatch):
     """The page is written from the records, and a sentence that they contradict stops it."""
     monkeypatch.syspath_prepend(ROOT / "tools")
     findings = tool("findings", monkeypatch)
-    assert findings.page(ROOT / "results") == (ROOT / "docs" / "findings.md").read_text()
+    assert findings.page(ROOT / "results") == (ROOT / "docs" / "explanation" / "findings.md").read_text()
     words = importlib.import_module("findings_page.words")
     with pytest.raises(SystemExit, match="says what the records do not"):
         words.claim(False, "FedFIbOS is best everywhere")

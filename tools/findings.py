@@ -1,4 +1,4 @@
-"""Write docs/findings.md from the committed records: ``python tools/findings.py`` (``--check``: only compare).
+"""Write docs/explanation/findings.md from the records: ``python tools/findings.py`` (``--check``: only compare).
 
 Every number comes from ``results/small``. The prose around the tables is in ``findings_page``; what it asserts of
 numbers is asserted of the records too (``claim``): the page is not written while one of its sentences is false.
@@ -22,7 +22,7 @@ from findings_page.short import in_short
 from findings_page.the_data import the_data
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGE = ROOT / "docs" / "findings.md"
+PAGE = ROOT / "docs" / "explanation" / "findings.md"
 
 
 def page(results: Path) -> str:
@@ -67,7 +67,7 @@ def main() -> int:
     wanted = page(ROOT / "results")
     if "--check" in sys.argv[1:]:
         if PAGE.read_text() != wanted:
-            print("docs/findings.md differs from what results/ gives; run: python tools/findings.py", file=sys.stderr)
+            print(f"{PAGE.name} differs from what results/ gives; run: python tools/findings.py", file=sys.stderr)
         return int(PAGE.read_text() != wanted)
     PAGE.write_text(wanted)
     return 0

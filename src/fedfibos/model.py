@@ -176,7 +176,7 @@ def model_of(
             the module's ``channel_units()``.
         device: Where clients train.
         channels_last: Compute on images laid out channels last: another order of summation, so other bits, and with
-            some layers much faster (docs/performance.md).
+            some layers much faster (docs/explanation/performance.md).
     """
     layout = layout_of(module, maskable)
     table = named_axes(module) if axes is None else axes

@@ -60,7 +60,7 @@ def test_the_page_is_current():
     spec = importlib.util.spec_from_file_location("tools_settings", ROOT / "tools" / "settings.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    assert module.page() == (ROOT / "docs" / "settings.md").read_text()
+    assert module.page() == (ROOT / "docs" / "reference" / "settings.md").read_text()
 
 
 def test_the_command_finds_by_key_and_by_section(capsys):

@@ -311,7 +311,7 @@ def test_a_capacity_that_nobody_has_is_exported_with_a_warning(runs, tmp_path, c
 
 
 def test_the_lines_of_the_deployment_page_read_a_sparse_file(tmp_path):
-    page = (Path(__file__).parents[2] / "docs" / "deploy.md").read_text()
+    page = (Path(__file__).parents[2] / "docs" / "how-to" / "deploy.md").read_text()
     (lines,) = re.findall(r"^    from fedfibos.export.sparse import .*\n(?:\n|    .*\n)*", page, re.MULTILINE)
     made = model()
     module = submodel_module(made, made.initial_params(), submodel_of(made, "mask"))

@@ -1,1 +1,1 @@
-"""What tools/findings.py writes: the records, tables and sentences of docs/findings.md."""
+"""What tools/findings.py writes: the records, tables and sentences of docs/explanation/findings.md."""

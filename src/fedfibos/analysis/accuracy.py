@@ -1,4 +1,4 @@
-"""Local and global accuracy, defined once (docs/notation.md), and what is recorded beside them.
+"""Local and global accuracy, defined once (docs/explanation/notation.md), and what is recorded beside them.
 
 - *global, full*: the submodel of a capacity-1 client (the whole model) on the whole test set.
 - *global, submodels*: for each capacity, the mean over its clients of the client's own submodel on the whole test

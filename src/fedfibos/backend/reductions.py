@@ -1,7 +1,7 @@
 """Passes over all parameters by the operations that torch has fastest: what a client costs beside its steps.
 
 A round makes a dozen of them for every client, as long as its steps where those are few. Some obvious ones take torch
-two to twenty times as long as another of equal result (docs/performance.md).
+two to twenty times as long as another of equal result (docs/explanation/performance.md).
 """
 
 from __future__ import annotations

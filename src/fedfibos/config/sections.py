@@ -299,7 +299,7 @@ class Run:
         score_home: Where per-client scores live: ``memory``; ``disk``, a file a client in the server's checkpoint
             folder; ``client``, a file a client in a folder of the clients' own (a simulation plays both sides).
         score_bytes: Of a score in a file: 4 is exact; 2 halves the files and changes, on average, less than a
-            thousandth of a selection (docs/performance.md).
+            thousandth of a selection (docs/explanation/performance.md).
     """
 
     checkpoint_every: Positive = 10

@@ -56,7 +56,7 @@ class FedFIbOS:
         fisher_from: ``minibatch``: squared minibatch gradients (line 14); ``per_example``: equation 9.
         prior: ``magnitude``: f̄⁰ = |x̃₀| (line 2); ``none``: magnitude until the first estimate, then a
             bias-corrected EMA. ``auto``: none for a shared score (magnitudes are far larger than squared gradients and
-            can leave a pretrained model without its head: docs/findings.md), magnitude for per-client ones.
+            can leave a pretrained model without its head: docs/explanation/findings.md), magnitude for per-client ones.
         criterion: What is ranked: ``fisher`` f̄; ``ssp`` f̄²x̃², the exact solution of the paper's submodel
             selection problem; ``magnitude`` |x̃|; ``random``.
         scope: ``global`` ranks all d coordinates together; ``layer`` gives every tensor its share.
