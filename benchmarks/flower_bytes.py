@@ -1,6 +1,6 @@
-"""The table of bytes in docs/how-to/deploy.md, from what `make test-flower` recorded.
+"""The table of bytes in docs/reference/bytes.md, from what `make test-flower` recorded.
 
-Run: python benchmarks/flower_bytes.py results/flower/bytes.json docs/how-to/deploy.md
+Run: python benchmarks/flower_bytes.py results/flower/bytes.json docs/reference/bytes.md
 """
 
 from __future__ import annotations

@@ -75,7 +75,7 @@ def test_the_api_example_runs_and_learns(capsys):
 
 
 def test_the_experiment_from_python_runs_as_it_is_written(tmp_path):
-    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "how-to" / "own_method.md").read_text(), re.DOTALL)
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "how-to" / "from_python.md").read_text(), re.DOTALL)
     (block,) = [block for block in blocks if "simulate(" in block]
     (tmp_path / "experiments").symlink_to(ROOT / "experiments")
     done = subprocess.run([sys.executable, "-c", block], cwd=tmp_path, capture_output=True, text=True, check=True)

@@ -6,7 +6,6 @@ import json
 import re
 import subprocess
 import sys
-import textwrap
 from pathlib import Path
 
 import onnxruntime
@@ -298,7 +297,7 @@ def test_a_capacity_that_nobody_has_is_exported_with_a_warning(runs, tmp_path, c
     ):
         assert main([*export, *options]) == 0
         shown, err = capsys.readouterr()
-        assert "from fedfibos.export.sparse import read_sparse" in shown
+        assert "from fedfibos import read_sparse" in shown
         warnings.append(err)
     assert warnings == [
         "",
@@ -310,14 +309,14 @@ def test_a_capacity_that_nobody_has_is_exported_with_a_warning(runs, tmp_path, c
         assert file.metadata()["capacity"] == "0.25"
 
 
-def test_the_lines_of_the_deployment_page_read_a_sparse_file(tmp_path):
-    page = (Path(__file__).parents[2] / "docs" / "how-to" / "deploy.md").read_text()
-    (lines,) = re.findall(r"^    from fedfibos.export.sparse import .*\n(?:\n|    .*\n)*", page, re.MULTILINE)
+def test_the_lines_of_the_page_read_a_sparse_file(tmp_path):
+    page = (Path(__file__).parents[2] / "docs" / "how-to" / "export.md").read_text()
+    (lines,) = re.findall(r"^```python\n(from fedfibos import read_sparse.*?)^```", page, re.MULTILINE | re.DOTALL)
     made = model()
     module = submodel_module(made, made.initial_params(), submodel_of(made, "mask"))
     write_sparse(module.state_dict(), tmp_path / "a.sparse.safetensors")
     again = submodel_module(made, made.initial_params(), full(made.layout))
-    exec(textwrap.dedent(lines), {"module": again, "path": tmp_path / "a.sparse.safetensors"})
+    exec(lines, {"module": again, "path": tmp_path / "a.sparse.safetensors"})
     assert all(torch.equal(value, again.state_dict()[name]) for name, value in module.state_dict().items())
 
 

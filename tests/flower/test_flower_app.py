@@ -95,9 +95,9 @@ def test_settings_are_resolved_into_the_run_directory(tmp_path):
         run_template(tmp_path / "run", NODES, **{"federation.rounds": 1, "method.name": "fiarse", "seed": 1})
 
 
-def test_the_deployment_page_and_the_template_have_every_federation_key():
+def test_the_page_and_the_template_have_every_federation_key():
     """With the defaults that the code has."""
-    page = (Path(__file__).parents[2] / "docs" / "how-to" / "deploy.md").read_text()
+    page = (Path(__file__).parents[2] / "docs" / "reference" / "fleet_settings.md").read_text()
     told = dict(re.findall(r"^\| `federation\.(\w+)` \| `?([^|`]+)`? \|", page, re.MULTILINE))
     defaults = {field.name: field.default for field in dataclasses.fields(Federation)}
     assert told.keys() == defaults.keys()
@@ -204,7 +204,7 @@ def test_capacity_by_time(tmp_path):
 
 
 def test_the_submodel_of_a_run_is_exported(tmp_path, capsys):
-    """The command of docs/how-to/deploy.md."""
+    """The command of docs/how-to/export.md."""
     run_template(tmp_path / "run", NODES, **{"federation.rounds": 1})
     out = tmp_path / "small.safetensors"
     command = ["export", str(tmp_path / "run"), "--capacity", "0.25", "--out", str(out)]

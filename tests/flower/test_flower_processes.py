@@ -115,7 +115,7 @@ def test_everything_crashes_and_goes_on_to_the_same_parameters(tmp_path):
 
 
 def test_tls_and_supernode_authentication(tmp_path):
-    """The commands of docs/how-to/deploy.md: own CA, registered keys; an unregistered key is refused."""
+    """The commands of docs/how-to/secure_fleet.md: own CA, registered keys; an unregistered key is refused."""
     keys = tmp_path / "keys"
     make_certificates(keys)
     app = tmp_path / "app"

@@ -32,7 +32,7 @@ def new(folder: Annotated[Path, typer.Argument(help="Folder to write the app to.
         raise click.ClickException(str(error)) from error
     for path in written:
         print(path)
-    print("next: put your model and data into fleet.py; docs/how-to/deploy.md has the commands that start it")
+    print("next: put your model and data into fleet.py; docs/how-to/fleet.md has the commands that start it")
 
 
 @flower_app.command("demo")

@@ -243,7 +243,7 @@ Write = Callable[[nn.Module, Inputs, Path, dict[str, str], bool], Tensor]
 SPARSE = ".sparse.safetensors"
 
 FORMATS: dict[str, tuple[Write, str]] = {
-    SPARSE: (_sparse, "read_sparse (from fedfibos.export.sparse import read_sparse) and the module"),
+    SPARSE: (_sparse, "read_sparse (from fedfibos import read_sparse) and the module"),
     ".safetensors": (_safetensors, "safetensors and the module"),
     ".pt2": (_torch_export, "torch.export.load"),
     ".onnx": (_onnx, "onnxruntime"),
