@@ -22,8 +22,6 @@ import torch
 from local_grid import lines_of, run_template
 
 from fedfibos.flower.demo import CAPACITIES, fleet
-from fedfibos.flower.launch import HOST, Deployment, LaunchError, Processes, free_port
-from fedfibos.flower.new import new_app
 from fedfibos.methods import METHODS
 from fedfibos.runs.environment import commit
 
@@ -114,50 +112,6 @@ def test_everything_crashes_and_goes_on_to_the_same_parameters(tmp_path):
     assert [line["round"] for line in lines_of(out)] == [1, 2, 3]
 
 
-def test_tls_and_supernode_authentication(tmp_path):
-    """The commands of docs/how-to/secure_fleet.md: own CA, registered keys; an unregistered key is refused."""
-    keys = tmp_path / "keys"
-    make_certificates(keys)
-    app = tmp_path / "app"
-    new_app(app)
-    with Processes(tmp_path) as processes:
-        deployment = Deployment(
-            processes,
-            free_port(),
-            link=(
-                *("--ssl-ca-certfile", str(keys / "ca.crt")),
-                *("--ssl-certfile", str(keys / "server.pem")),
-                *("--ssl-keyfile", str(keys / "server.key")),
-                "--enable-supernode-auth",
-            ),
-            node=("--root-certificates", str(keys / "ca.crt")),
-            connection=f'root-certificates = "{keys / "ca.crt"}"',
-        )
-        deployment.start_link()
-        for node in NODES:
-            name = f"client-{node['client-id']}"
-            processes.call("flwr", "supernode", "register", str(keys / f"{name}.pub"), "here")
-            deployment.start_node(name, node, "--auth-supernode-private-key", str(keys / name))
-        stranger = {"client-id": 9, "capacity": 1.0}
-        deployment.start_node("stranger", stranger, "--auth-supernode-private-key", str(keys / "stranger"))
-        with pytest.raises(LaunchError, match="stranger ended with exit code"):
-            wait_until(lambda: False, processes, "stranger", limit=60)
-        assert "Failed to activate SuperNode" in processes.log("stranger").read_text()
-        processes.running.pop("stranger")
-        plain = subprocess.run(
-            ["curl", "--silent", "--max-time", "5", f"http://{HOST}:{deployment.port}/"],
-            capture_output=True,
-            check=False,
-        )
-        assert plain.returncode != 0, "the SuperLink must not speak plain HTTP"
-        out = tmp_path / "run"
-        deployment.start_run(app, {**SHORT, "run-dir": str(out)})
-        wait_until(lambda: (out / "final.json").exists(), processes)
-    assert lines_of(out)[0]["participants"] == [0, 1, 2]
-    final = json.loads((out / "final.json").read_text())
-    assert final["params_sha256"] == run_template(tmp_path / "one", NODES, **SHORT)["params_sha256"]
-
-
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_ctrl_c_stops_everything(tmp_path, number):
     """Ctrl-C or ``kill`` in the middle of the demo: the exit code says so, and no process of it is left."""
@@ -205,24 +159,6 @@ def with_sharing(app):
     """Name the setting in the app's pyproject: Flower overrides only keys that are written there."""
     path = app / "pyproject.toml"
     path.write_text(path.read_text().replace('name = "fedfibos"  #', 'sharing = "client"\nname = "fedfibos"  #'))
-
-
-def make_certificates(folder: Path) -> None:
-    """A certificate authority, the SuperLink's certificate, and keys of three clients and a stranger."""
-    folder.mkdir()
-
-    def run(*command):
-        subprocess.run(command, cwd=folder, check=True, capture_output=True)
-
-    run("openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "30", "-subj", "/CN=fleet CA",
-        "-keyout", "ca.key", "-out", "ca.crt")  # fmt: skip
-    run("openssl", "req", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=localhost",
-        "-keyout", "server.key", "-out", "server.csr")  # fmt: skip
-    (folder / "san.txt").write_text("subjectAltName=DNS:localhost,IP:127.0.0.1")
-    run("openssl", "x509", "-req", "-in", "server.csr", "-CA", "ca.crt", "-CAkey", "ca.key", "-CAcreateserial",
-        "-days", "30", "-extfile", "san.txt", "-out", "server.pem")  # fmt: skip
-    for name in ("client-0", "client-1", "client-2", "stranger"):
-        run("ssh-keygen", "-q", "-t", "ecdsa", "-b", "384", "-N", "", "-f", name)
 
 
 def processes_with(text: str) -> list[str]:

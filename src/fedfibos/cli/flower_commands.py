@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -35,14 +36,35 @@ def new(folder: Annotated[Path, typer.Argument(help="Folder to write the app to.
     print("next: put your model and data into fleet.py; docs/how-to/fleet.md has the commands that start it")
 
 
+@flower_app.command("gateway")
+def gateway(
+    folder: Annotated[Path, typer.Argument(help="Folder to write nginx's configuration to.")],
+    certificates: Annotated[Path, typer.Option(help="Folder of ca.crt, server.pem and server.key.")] = Path(),
+    listen: Annotated[str, typer.Option(help="HOST:PORT that devices reach.")] = "0.0.0.0:9093",
+    superlink: Annotated[str, typer.Option(help="HOST:PORT of the SuperLink, on the loopback.")] = "127.0.0.1:9092",
+) -> None:
+    """Write the configuration of nginx in front of a SuperLink: devices may take part, and no stranger starts a run."""
+    from fedfibos.flower.gateway import Gateway, GatewayError, nginx
+
+    try:
+        path = Gateway(listen, superlink, certificates).write(folder)
+    except (GatewayError, OSError) as error:
+        raise click.ClickException(str(error)) from error
+    print(f"{nginx() or 'nginx'} -e {path.with_name('error.log')} -c {path}")
+    if nginx() is None:
+        print("nginx is not installed here: on Debian, apt-get install nginx-light", file=sys.stderr)
+
+
 @flower_app.command("demo")
 def demo(
     rounds: Annotated[int, typer.Option(min=1, help="Rounds to train.")] = 3,
     method: Annotated[str, typer.Option(help="A method of `fedfibos methods`.")] = "fedfibos",
     keep: Annotated[Path | None, typer.Option(help="Folder to keep app, run and logs in; default: none.")] = None,
+    secure: Annotated[bool, typer.Option("--secure", help="With TLS, keys and the gateway (needs nginx).")] = False,
 ) -> None:
     """Start a SuperLink and three SuperNodes of different capacity here, train the digits, and stop them all."""
     from fedfibos.common.validation import check_name
+    from fedfibos.flower.certificates import CertificateError
     from fedfibos.flower.demo import CAPACITIES, fleet
     from fedfibos.flower.launch import LaunchError
     from fedfibos.methods import METHODS
@@ -50,8 +72,11 @@ def demo(
     console = Console()
     try:
         check_name("method", method, METHODS)
-        with _folder(keep) as folder, fleet(folder) as running:
-            console.print(f"SuperLink and SuperNodes of capacity {', '.join(map(str, CAPACITIES))} are up (loopback)")
+        with _folder(keep) as folder, fleet(folder, secure=secure) as running:
+            way = "TLS, keys and the gateway" if secure else "plain"
+            console.print(
+                f"SuperLink and SuperNodes of capacity {', '.join(map(str, CAPACITIES))} are up (loopback, {way})"
+            )
 
             def show(record: dict[str, Any]) -> None:
                 sent = record["bytes"]
@@ -64,7 +89,7 @@ def demo(
             outcome = running.run("run", config, show)
             console.print("stopping")
         show_traffic(outcome, console)
-    except (LaunchError, ValueError, OSError) as error:
+    except (LaunchError, CertificateError, ValueError, OSError) as error:
         raise click.ClickException(str(error)) from error
     except KeyboardInterrupt:  # everything has been stopped
         raise click.Abort from None

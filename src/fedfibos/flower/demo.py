@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fedfibos.flower.launch import Deployment, Processes, free_port
+from fedfibos.flower.deployment import Deployment
+from fedfibos.flower.launch import Processes, free_port
 from fedfibos.flower.meter import Meter
 from fedfibos.flower.new import new_app
 
@@ -85,7 +86,7 @@ class Fleet:
         while not (out / "final.json").exists():
             if time.monotonic() > end:
                 raise TimeoutError(f"the run took longer than {limit:g} s (log: {processes.log(name)})")
-            processes.check("superlink", *(n for n in processes.running if n.startswith("supernode")))
+            processes.check(*(n for n in processes.running if n.startswith(("superlink", "gateway", "supernode"))))
             if processes.running[name].poll() is not None:
                 time.sleep(1.0)
                 if not (out / "final.json").exists():
@@ -109,22 +110,27 @@ class Fleet:
 
 
 @contextlib.contextmanager
-def fleet(folder: Path, node: dict[str, Any] | None = None) -> Iterator[Fleet]:
+def fleet(folder: Path, node: dict[str, Any] | None = None, *, secure: bool = False) -> Iterator[Fleet]:
     """The demo's processes, running; all of them have ended afterwards.
 
     Args:
         folder: An empty folder for the app, the logs and the runs.
         node: More of every node's config.
+        secure: With TLS and a key for each SuperNode, which come in through the gateway.
     """
     new_app(folder / "app")
     with contextlib.ExitStack() as stack:
         processes = stack.enter_context(Processes(folder))
-        deployment = Deployment(processes, free_port())
+        deployment = Deployment.secure(processes) if secure else Deployment(processes, free_port())
         deployment.start_link()
-        meters = [stack.enter_context(Meter(deployment.port)) for _ in CAPACITIES]
+        if secure:
+            deployment.start_gateway()
+        meters = [stack.enter_context(Meter(deployment.entrance or deployment.port)) for _ in CAPACITIES]
         for client, (capacity, meter) in enumerate(zip(CAPACITIES, meters, strict=True)):
             config = {"client-id": client, "capacity": capacity, **(node or {})}
-            deployment.start_node(f"supernode-{client}", config, port=meter.port)
+            name = f"supernode-{client}"
+            key = deployment.register(name) if secure else ()
+            deployment.start_node(name, config, *key, port=meter.port)
         yield Fleet(deployment, meters, folder / "app")
 
 

@@ -145,79 +145,12 @@ class Processes:
         process.wait()
 
 
-@dataclass
-class Deployment:
-    """A SuperLink and its SuperNodes on the loopback.
-
-    Attributes:
-        processes: Where they run.
-        port: Of the SuperLink.
-        link: Options of the SuperLink: ``--insecure``, or certificates.
-        node: Options of every SuperNode: the same.
-        connection: Entries of the SuperLink in Flower's ``config.toml``.
-    """
-
-    processes: Processes
-    port: int
-    link: tuple[str, ...] = ("--insecure",)
-    node: tuple[str, ...] = ("--insecure",)
-    connection: str = "insecure = true"
-
-    def start_link(self) -> None:
-        """Start the SuperLink, and tell Flower's commands where it is."""
-        home = self.processes.folder / "home"
-        (home / "config.toml").write_text(
-            f'[superlink]\ndefault = "here"\n\n[superlink.here]\naddress = "{HOST}:{self.port}"\n{self.connection}\n'
-        )
-        self.processes.start(
-            "superlink",
-            "flower-superlink",
-            *self.link,
-            "--disable-runtime-dependency-installation",
-            *("--host", HOST, "--port", str(self.port)),
-            *("--database", str(home / "superlink.db")),
-        )
-        self.processes.wait_for_port("superlink", self.port)
-
-    def start_node(self, name: str, config: dict[str, Any], *more: str, port: int | None = None) -> None:
-        """Start a SuperNode.
-
-        Args:
-            name: Of the process.
-            config: Its node config.
-            *more: Further options (a private key).
-            port: Where it finds the SuperLink, if not at the SuperLink's own port.
-        """
-        text = " ".join(f"{key}={_literal(value)}" for key, value in config.items())
-        self.processes.start(
-            name,
-            "flower-supernode",
-            *self.node,
-            *more,
-            *("--superlink", f"{HOST}:{port or self.port}"),
-            *("--host", HOST, "--port", str(free_port())),
-            *("--node-config", text),
-        )
-
-    def start_run(self, app: Path, config: dict[str, Any], name: str = "run") -> None:
-        """Start a run of an app; its log streams to ``logs/NAME.log`` until it ends."""
-        text = " ".join(f"{key}={_literal(value)}" for key, value in config.items())
-        self.processes.start(name, "flwr", "run", str(app), "here", "--stream", "-c", text)
-
-
 def free_port() -> int:
     """A port of the loopback that nobody listens on."""
     with socket.socket() as probe:
         probe.bind((HOST, 0))
         port: int = probe.getsockname()[1]
         return port
-
-
-def _literal(value: Any) -> str:
-    """A value in Flower's ``key=value`` lists, which are TOML."""
-    if isinstance(value, bool):
-        return str(value).lower()
-    return f"'{value}'" if isinstance(value, str) else repr(value)
 
 
 def _signal(group: int, number: int) -> None:
