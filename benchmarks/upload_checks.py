@@ -8,7 +8,7 @@ import torch
 from engine import in_turn, summary
 from selection import SIZE
 
-from fedfibos.backend.reductions import all_finite, indicator, some, zero_outside
+from fedfibos.backend.reductions import all_finite, extremes, indicator, some, zero_outside
 
 
 def upload_checks(repeats: int) -> dict[str, Any]:
@@ -22,6 +22,10 @@ def upload_checks(repeats: int) -> dict[str, Any]:
         "is all finite": (
             lambda: torch.stack(torch.aminmax(update)).isfinite().all().item(),
             lambda: all_finite(update),
+        ),
+        "its least and largest value": (
+            lambda: (update.min().item(), update.max().item()) if update.isfinite().all() else (0.0, 0.0),
+            lambda: extremes(update),
         ),
         "is it zero off the mask": (
             lambda: not (update != 0).logical_and_(~held).any().item(),

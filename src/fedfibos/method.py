@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Protocol, runtime_checkable
 
 from torch import Tensor
@@ -83,5 +83,15 @@ class ClientScored(Protocol):
         """A state that has it, as a client knows it."""
 
 
-OPTIONAL = tuple(name for protocol in (Cautious, Scored, ClientScored) for name in vars(protocol) if name[0] != "_")
+@runtime_checkable
+class Signed(Protocol):
+    """A method whose loss is no cross-entropy, or whose statistic no mean of squares: they may be below 0."""
+
+    @property
+    def signed(self) -> Collection[str]:
+        """Which: of ``loss`` and ``statistic``."""
+
+
+_PROTOCOLS = (Cautious, Scored, ClientScored, Signed)
+OPTIONAL = tuple(name for protocol in _PROTOCOLS for name in vars(protocol) if name[0] != "_")
 """What only some methods are asked for, and only by having it: no setting may have such a name."""

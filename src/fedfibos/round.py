@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import torch
 
 from fedfibos.aggregate import Sums
-from fedfibos.backend.reductions import all_finite, zero_outside
 from fedfibos.local import LocalTrainingError, seeded
 from fedfibos.method import Method
 from fedfibos.model import Model
 from fedfibos.params import Params
+from fedfibos.soundness import LARGEST, averageable, check_merged, look_at, signed_by
+from fedfibos.soundness import NoUploadError as NoUploadError
 from fedfibos.streams import stream
 from fedfibos.submodel import Submodel
 from fedfibos.types import Client, State, Upload, download_bytes, upload_bytes
@@ -41,10 +41,6 @@ class RoundReport:
 
 LARGE_FLEET = 10_000
 """Fleets up to this size are shuffled whole to draw a cohort."""
-
-
-class NoUploadError(RuntimeError):
-    """Every client of the round was rejected: there is nothing to average."""
 
 
 def sample(num_clients: int, cohort_size: int, seed: int, t: int) -> list[int]:
@@ -127,17 +123,20 @@ def merge(
     """Lines 19 to 24: the server's half of a round, from the outcomes in the order of client ids.
 
     Raises:
-        NoUploadError: All clients were rejected, or weigh nothing.
+        NoUploadError: All clients were rejected, or weigh nothing; or the merge is not finite, and is refused.
         ValueError: The outcomes are not of all participants, or in another order.
     """
     sums, next_state, rejected, losses = Sums(params.layout, params.flat.device), state, {}, []
-    up = 0
+    up, most, signed, largest = 0, averageable(cohort), signed_by(method), {}
     for client, outcome in _of_all(cohort, outcomes):
-        reason = outcome if isinstance(outcome, str) else fault(outcome)
-        if not isinstance(outcome, str):
-            up += upload_bytes(outcome, params.layout)
-        if reason or isinstance(outcome, str):
-            rejected[client.id] = reason or ""
+        if isinstance(outcome, str):
+            rejected[client.id] = outcome
+            continue
+        up += upload_bytes(outcome, params.layout)
+        reason, largest[client.id] = look_at(outcome, most, signed)
+        if reason is not None:
+            rejected[client.id] = reason
+            del largest[client.id]
             continue
         next_state = method.update(next_state, client, outcome)
         sums.add(outcome, client.weight)
@@ -148,9 +147,11 @@ def merge(
             by_reason.setdefault(reason, []).append(str(number))
         reasons = "; ".join(f"client {', '.join(numbers)}: {reason}" for reason, numbers in by_reason.items())
         raise NoUploadError(f"no usable upload in the round: {reasons}")
-    if not sums.weight > 0:
-        raise NoUploadError(f"the uploads of the round must weigh more than 0 together, got {sums.weight:g}")
+    if not 0 < sums.weight <= LARGEST:
+        wanted = "more than 0" if not sums.weight > 0 else f"at most {LARGEST:.3g}"
+        raise NoUploadError(f"the uploads of the round must weigh {wanted} together, got {sums.weight:g}")
     next_state, next_params = method.aggregate(next_state, params, sums)
+    check_merged(next_state, next_params, largest)
     participants = tuple(sorted(client.id for client in cohort))
     return next_state, next_params, RoundReport(participants, rejected, sum(losses) / len(losses), 0, up)
 
@@ -223,18 +224,3 @@ def answer_to(submodel: Submodel, upload: Upload, params: Params) -> Upload:
                 f"an upload's {name} must be {kind} of shape ({wanted},), got {tensor.dtype} of {tuple(tensor.shape)}"
             )
     return upload
-
-
-def fault(upload: Upload) -> str | None:
-    """Why an upload must not be averaged; None when it is sound.
-
-    A value that is not finite, or an update where the client holds nothing: its weight there is 0.
-    """
-    for name, tensor in (("update", upload.delta), ("statistic", upload.statistic)):
-        if tensor is not None and not all_finite(tensor):
-            bad = int((~torch.isfinite(tensor)).sum())
-            return f"its {name} has {bad} values that are not finite (training loss {float(upload.loss):g})"
-    held = upload.submodel.held if upload.counted is None else upload.counted
-    if held is not None and not zero_outside(upload.delta, held):
-        return "its update is not 0 where it holds nothing"
-    return None if math.isfinite(upload.loss) else f"its training loss is {float(upload.loss):g}"

@@ -94,10 +94,11 @@ class Upload:
     Attributes:
         submodel: The coordinates it held.
         delta: Start minus end of the local training, zero off the mask.
-        loss: Mean training loss over its steps: a number, or one in a tensor that the device may still be at.
+        loss: Mean training loss over its steps, at least 0; a number, or one in a tensor that the device may still be
+            at.
         num_steps: Local steps made.
-        statistic: A statistic of each maskable coordinate for the server (FedFIbOS: the Fisher estimate), or None; a
-            slice has none.
+        statistic: A statistic of each maskable coordinate for the server, at least 0 (FedFIbOS: the Fisher estimate),
+            or None; a slice has none.
         observed: Where ``statistic`` is an estimate: on the ``held`` coordinates only, or on ``all``.
         counted: bool in the local layout: where the client counts as a holder in the averages, if that is less than
             what its submodel holds (class rows of absent labels do not); None otherwise.

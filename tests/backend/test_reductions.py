@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from fedfibos.backend.reductions import all_finite, indicator, some, zero_outside
+from fedfibos.backend.reductions import all_finite, extremes, indicator, some, zero_outside
 from fedfibos.submodel import Mask
 
 TINY = 1e-45  # the smallest positive float32, below the normal ones
@@ -40,6 +40,15 @@ def test_some_is_any(held: list[bool]) -> None:
 )
 def test_all_finite(values: list[float], finite: bool) -> None:
     assert all_finite(torch.tensor(values)) is finite
+
+
+@pytest.mark.parametrize("filler", [0, 300])
+def test_extremes_are_the_least_and_the_largest_and_nan_where_one_is(filler: int) -> None:
+    rest = [0.5] * filler
+    assert extremes(torch.tensor([1.0, -3.0, *rest, 2.0])) == (-3.0, 2.0)
+    assert extremes(torch.tensor([LARGE, *rest, float("-inf")])) == (float("-inf"), torch.tensor(LARGE).item())
+    assert str(extremes(torch.tensor([1.0, *rest, float("nan"), 2.0]))) == "(nan, nan)"
+    assert extremes(torch.tensor([])) == (0.0, 0.0)
 
 
 @pytest.mark.parametrize(

@@ -19,8 +19,9 @@ from fedfibos.methods import METHODS, FedBRB
 from fedfibos.model import Model, model_of
 from fedfibos.models import build
 from fedfibos.params import Params, maskable_names
-from fedfibos.round import NoUploadError, fault, federated_round, run_in_turn, sample
+from fedfibos.round import NoUploadError, federated_round, run_in_turn, sample
 from fedfibos.simulation.setting import Setting
+from fedfibos.soundness import fault
 from fedfibos.submodel import Mask, budget
 from fedfibos.training import LocalTraining
 from fedfibos.types import Client, State, Upload

@@ -74,6 +74,32 @@ def upload_of(submodel, observed=None, with_rows=False):
     return Upload(submodel, delta, 0.25, 4, statistic, observed or "held", held)
 
 
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_a_download_of_parameters_that_are_not_finite_is_refused(kind, value):
+    submodel = submodel_of(kind)
+    broken = params()
+    position = int(submodel.index[5]) if kind == "slice" else int(submodel_of("mask").held.nonzero()[5])
+    broken.flat[position] = value
+    payload = encode_download(client(), submodel, broken, MODEL)
+    with pytest.raises(WireError, match=r"^the parameters of a download must be finite, got 1 values that are not$"):
+        decode_download(payload, MODEL)
+
+
+def test_what_cannot_be_below_zero_is_refused_unless_the_method_says_so():
+    submodel = submodel_of("mask")
+    payload = encode_upload(replace(upload_of(submodel), loss=-0.5), 7, 3, bytes(16), LAYOUT)
+    with pytest.raises(WireError, match=r"^the training loss must be at least 0, as a cross-entropy is, got -0\.5$"):
+        decode_upload(payload, 7, 3, bytes(16), submodel, LAYOUT)
+    assert decode_upload(payload, 7, 3, bytes(16), submodel, LAYOUT, signed={"loss"}).loss == -0.5
+    score = torch.zeros(D)
+    score[3] = -2e-3
+    payload = encode_score(7, 3, score, LAYOUT)
+    with pytest.raises(WireError, match=r"^a score must be at least 0, as a mean of squares is, got -0\.002$"):
+        decode_score(payload, 7, 3, LAYOUT)
+    assert torch.equal(decode_score(payload, 7, 3, LAYOUT, signed={"statistic"}), score)
+
+
 def sealed(body: bytes) -> bytes:
     return body + hashlib.blake2b(body, digest_size=TOKEN_SIZE).digest()
 

@@ -28,6 +28,14 @@ def all_finite(tensor: Tensor) -> bool:
     return bool(tensor.sum().isfinite()) or bool(tensor.isfinite().all())
 
 
+def extremes(tensor: Tensor) -> tuple[float, float]:
+    """The least and the largest element, in one pass; both are NaN where one is. (0, 0) of no element."""
+    if not tensor.numel():
+        return 0.0, 0.0
+    least, largest = torch.stack(torch.aminmax(tensor)).tolist()
+    return least, largest
+
+
 def zero_outside(tensor: Tensor, held: Tensor) -> bool:
     """Whether every element that is not 0 is held; ``held`` is bool and of the tensor's shape."""
     return not some(tensor.bool() > held)

@@ -19,6 +19,7 @@ from fedfibos.flower.messages import declaration, payload_in, payload_record, qu
 from fedfibos.flower.scores import HeldScore
 from fedfibos.flower.task import Settings, Task
 from fedfibos.local import LocalTrainingError
+from fedfibos.soundness import signed_by
 from fedfibos.types import Client, Dataset
 from fedfibos.wire.coding import decode_download, decode_score, encode_mask, encode_upload
 from fedfibos.wire.payload import WireError
@@ -111,7 +112,7 @@ def _select(task: Task, message: Message, context: Context) -> RecordDict:
     client = _client(task, client_id(context), capacity, t)
     shared = None
     if task.shares_a_score:
-        shared = decode_score(payload_in(message), client.id, t, task.model.layout)
+        shared = decode_score(payload_in(message), client.id, t, task.model.layout, signed_by(task.method))
     mask = _held_score(task, context).mask(client, counted, shared)
     return payload_record(encode_mask(client.id, t, mask, task.model.layout))
 

@@ -24,6 +24,7 @@ from fedfibos.params import Params
 from fedfibos.runs.checkpoint import Checkpoint, CheckpointStore
 from fedfibos.runs.record import RunDirectory
 from fedfibos.runs.summary import summarise
+from fedfibos.soundness import first_state
 from fedfibos.submodel import full
 from fedfibos.types import Dataset
 
@@ -96,7 +97,7 @@ class _Server:
         checkpoint = self.store.load_latest(task.model.layout, LOG.warning) if resume else None
         if checkpoint is None:
             params = task.model.initial_params()
-            checkpoint = Checkpoint(0, params, task.method.init(params))
+            checkpoint = Checkpoint(0, params, first_state(task.method, params))
         self.now, self.written = checkpoint, checkpoint.round
         self.directory.go_on(checkpoint.round, task.settings, LOG.warning)
         self.started = time.perf_counter()

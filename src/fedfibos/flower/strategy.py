@@ -19,6 +19,7 @@ from fedfibos.method import ClientScored
 from fedfibos.params import Layout, Params
 from fedfibos.round import Job, NoUploadError, RoundReport, merge, sample, submodels
 from fedfibos.scores.rows import MemoryRows
+from fedfibos.soundness import first_state, signed_by
 from fedfibos.submodel import Submodel, budget
 from fedfibos.types import Client, State, Upload
 from fedfibos.wire.coding import decode_mask, decode_upload, encode_download, encode_score, token_of
@@ -89,7 +90,7 @@ class SubmodelStrategy(Strategy):
             on_round: Called after every round.
         """
         self.task, self.t, self.on_round = task, first_round, on_round
-        self.state = task.method.init(task.model.initial_params()) if state is None else state
+        self.state = first_state(task.method, task.model.initial_params()) if state is None else state
         self.counted = dict(counted or {})
         self.rejected: dict[int, str] = {}
         self._params: Params | None = None
@@ -278,12 +279,8 @@ class SubmodelStrategy(Strategy):
 
     def _decoded(self, sent: _Sent, reply: Message) -> Upload:
         layout = self.task.model.layout
-        upload = decode_upload(payload_in(reply), sent.client.id, self.t, sent.token, sent.submodel, layout)
-        most = torch.finfo(torch.float32).max / (1 + len(self._cohort) + sum(client.weight for client in self._cohort))
-        for name, tensor in (("update", upload.delta), ("statistic", upload.statistic)):
-            if tensor is not None and bool((tensor.abs() > most).any()) and bool(torch.isfinite(tensor).all()):
-                raise WireError(f"its {name} has values up to {float(tensor.abs().max()):.3g}, too large to average")
-        return upload
+        signed = signed_by(self.task.method)
+        return decode_upload(payload_in(reply), sent.client.id, self.t, sent.token, sent.submodel, layout, signed)
 
     def _no_answer(self) -> str:
         return f"no answer within {self.task.federation.deadline:g} s"

@@ -26,6 +26,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fedfibos.scores.rows import sound
 from fedfibos.scores.sixteen_bit import from_halves, to_halves
 
 Home = Literal["memory", "disk", "client"]
@@ -114,7 +115,8 @@ class FileRows:
         name = f"{client:06d}-{self.writes + 1:06d}.safetensors"
         temporary, digest = self.folder / f".{name}.tmp", hashlib.sha256()
         with temporary.open("wb") as stream:
-            for data in itertools.chain([_header(count, self.score_bytes)], map(self._encoded, blocks)):
+            sound_blocks = (self._encoded(sound(client, block)) for block in blocks)
+            for data in itertools.chain([_header(count, self.score_bytes)], sound_blocks):
                 stream.write(data)
                 digest.update(data)
         temporary.rename(self.folder / name)

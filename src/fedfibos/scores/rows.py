@@ -8,6 +8,8 @@ from typing import Protocol
 
 from torch import Tensor
 
+from fedfibos.backend.reductions import all_finite
+
 
 class Rows(Protocol):
     """One float32 vector per client: what a method keeps of each participant (its score, say)."""
@@ -29,6 +31,18 @@ class Rows(Protocol):
         """Ids of the clients that have a row, sorted."""
 
 
+def sound(client: int, values: Tensor) -> Tensor:
+    """The values of a client's row, or of a piece of it, as they are put.
+
+    Raises:
+        ValueError: One is not finite: every selection after it would be by it.
+    """
+    if not all_finite(values):
+        bad = int((~values.isfinite()).sum())
+        raise ValueError(f"the server's row of client {client} must be finite, got {bad} values that are not")
+    return values
+
+
 @dataclass(frozen=True)
 class MemoryRows:
     """Rows in memory: an immutable mapping."""
@@ -41,7 +55,7 @@ class MemoryRows:
 
     def put(self, client: int, row: Tensor) -> MemoryRows:
         """See :class:`Rows`."""
-        return MemoryRows({**self.rows, client: row})
+        return MemoryRows({**self.rows, client: sound(client, row)})
 
     def revise(self, client: int, initial: Tensor, change: Callable[[Tensor, slice], Tensor]) -> MemoryRows:
         """See :class:`Rows`."""

@@ -22,6 +22,7 @@ from fedfibos.runs.summary import summarise
 from fedfibos.simulation.dropout import leaving_out, silent
 from fedfibos.simulation.workers import Executor, executor
 from fedfibos.simulation.world import Warn, World, build_world, setting_of
+from fedfibos.soundness import first_state
 
 
 class Interrupted(Exception):
@@ -79,7 +80,7 @@ def simulate(
         checkpoint = store.load_latest(world.model.layout, on_warning) if resume else None
         if checkpoint is None:
             params = world.model.initial_params().to(world.model.device)
-            checkpoint = Checkpoint(0, params, replace(world.method.init(params), rows=store.empty_rows()))
+            checkpoint = Checkpoint(0, params, replace(first_state(world.method, params), rows=store.empty_rows()))
         checkpoint = checkpoint.to(world.model.device)
         directory.go_on(checkpoint.round, experiment, on_warning)
         if checkpoint.round:

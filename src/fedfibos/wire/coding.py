@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import hashlib
 import struct
+from collections.abc import Collection
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, Literal
@@ -23,6 +24,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fedfibos.backend.reductions import all_finite, extremes
 from fedfibos.model import Model
 from fedfibos.params import Layout, Params
 from fedfibos.submodel import Mask, Slice, Submodel, full
@@ -129,9 +131,9 @@ def decode_download(payload: bytes, model: Model) -> Download:
         submodel = _slice_of(reader, model)
     else:
         raise WireError(f"the kind of a submodel must be 0, 1 or 2, got {shape}")
-    values = reader.floats(submodel.num_held)
+    values = _finite(reader.floats(submodel.num_held), "the parameters of a download")
     reader.end()
-    small = submodel.layout if isinstance(submodel, Slice) else layout
+    small = submodel.local_layout(layout)
     return Download(
         client, t, capacity, submodel, Params(small, _local(submodel, values, small.size)), token_of(payload)
     )
@@ -167,7 +169,15 @@ def encode_upload(
     return _sealed(parts)
 
 
-def decode_upload(payload: bytes, client: int, t: int, answers: bytes, submodel: Submodel, layout: Layout) -> Upload:
+def decode_upload(
+    payload: bytes,
+    client: int,
+    t: int,
+    answers: bytes,
+    submodel: Submodel,
+    layout: Layout,
+    signed: Collection[str] = (),
+) -> Upload:
     """What the server reads: the upload, on the submodel that it sent.
 
     Args:
@@ -177,9 +187,11 @@ def decode_upload(payload: bytes, client: int, t: int, answers: bytes, submodel:
         answers: Token of the download it was sent.
         submodel: The submodel it was sent, as the server sees it.
         layout: Layout of the full model.
+        signed: What may be below 0; see :func:`fedfibos.soundness.signed_by`.
 
     Raises:
-        WireError: Not a sound answer to that download.
+        WireError: Not a sound answer to that download. The values of its tensors are looked at in the merge
+            (:mod:`fedfibos.soundness`), as those of uploads that came another way.
     """
     reader, *_ = _opened(payload, _Kind.UPLOAD, layout, 9 * layout.size + 8 * len(layout.names), client, t)
     answered, loss, num_steps, coverage, left_out = reader.unpack(_UPLOAD.format)
@@ -187,9 +199,11 @@ def decode_upload(payload: bytes, client: int, t: int, answers: bytes, submodel:
         raise WireError(f"the upload of client {client} is for another submodel than it was sent")
     if not abs(loss) <= LARGEST:  # also NaN
         raise WireError(f"the training loss must be finite, got {loss}")
+    if loss < 0 and "loss" not in signed:
+        raise WireError(f"the training loss must be at least 0, as a cross-entropy is, got {loss:g}")
     if num_steps < 1 or coverage >= len(_COVERAGE) or left_out > 1:
         raise WireError(f"an upload's fields are out of range: {num_steps} steps, flags {coverage} and {left_out}")
-    size = submodel.layout.size if isinstance(submodel, Slice) else layout.size
+    size = submodel.local_layout(layout).size
     delta = _local(submodel, reader.floats(submodel.num_held), size)
     statistic, observed = None, _COVERAGE[coverage]
     if observed is not None:
@@ -236,18 +250,26 @@ def encode_score(client: int, t: int, score: Tensor, layout: Layout) -> bytes:
     return _sealed([_header(_Kind.SCORE, client, t, layout), _float32(score.detach().cpu())])
 
 
-def decode_score(payload: bytes, client: int, t: int, layout: Layout) -> Tensor:
+def decode_score(payload: bytes, client: int, t: int, layout: Layout, signed: Collection[str] = ()) -> Tensor:
     """Inverse of :func:`encode_score`.
 
     Raises:
-        WireError: Not a sound score.
+        WireError: Not a sound score: one with values that are not finite, or below 0 where ``signed`` does not name the
+            ``statistic`` that it is made of.
     """
     reader, *_ = _opened(payload, _Kind.SCORE, layout, 4 * layout.num_maskable, client, t)
-    score = reader.floats(layout.num_maskable)
+    score = _finite(reader.floats(layout.num_maskable), "a score")
     reader.end()
-    if not bool(torch.isfinite(score).all()):
-        raise WireError("a score must be finite")
+    if (least := extremes(score)[0]) < 0 and "statistic" not in signed:
+        raise WireError(f"a score must be at least 0, as a mean of squares is, got {least:g}")
     return score
+
+
+def _finite(values: Tensor, what: str) -> Tensor:
+    """Raise WireError unless all are."""
+    if not all_finite(values):
+        raise WireError(f"{what} must be finite, got {int((~values.isfinite()).sum())} values that are not")
+    return values
 
 
 def token_of(payload: bytes) -> bytes:
