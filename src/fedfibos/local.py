@@ -14,7 +14,7 @@ from torch.nn.functional import cross_entropy
 from fedfibos.backend.optimizers import optimiser
 from fedfibos.backend.recorded import Replayed, can_record
 from fedfibos.common.inputs import Inputs, forward
-from fedfibos.model import Model, without_absent_classes
+from fedfibos.model import Model, Workspace, without_absent_classes
 from fedfibos.params import Layout, Params
 from fedfibos.submodel import Submodel
 from fedfibos.training import LocalTraining
@@ -153,6 +153,7 @@ def local_training(
                 del effective
         with autocast:
             loss = loss_of(forward(module, inputs), labels)
+        _take_over(model, work, submodel, trained, constrain)
         gradients = _of_their_own(work.parameters, torch.autograd.grad(loss, work.parameters, allow_unused=True))
         if observe is not None:
             observe(Step(module, inputs, labels, gradients, loss_of))
@@ -199,6 +200,23 @@ def feed(
         return
     for batch in batches:
         yield model.place(data.batch(batch, augment)), data.labels[batch].to(model.device)
+
+
+@torch.no_grad()
+def _take_over(model: Model, work: Workspace, submodel: Submodel, trained: Tensor, constrain: Constrain | None) -> None:
+    """Make values that the forward pass itself has changed (max-norm) those that are trained.
+
+    As in a plain loop, where the pass changes what the optimiser steps. Where trainable values are not the effective
+    weights they change by the same factor; what is not held stays 0.
+    """
+    if not (work.fetch() or model.rewritten):
+        return
+    if constrain is not None:
+        effective = constrain(trained)[0]
+        factor = torch.where(effective == 0, 1.0, work.values / effective)
+        trained.copy_(torch.where(effective == trained, work.values, trained * factor))
+    if submodel.held is not None:
+        trained.mul_(submodel.indicator)
 
 
 def _without_absent_classes(submodel: Submodel, model: Model, layout: Layout, data: Dataset) -> Tensor:

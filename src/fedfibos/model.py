@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -16,8 +15,11 @@ from fedfibos.channels.check import check_permutations
 from fedfibos.channels.declared import named_axes, named_units
 from fedfibos.channels.derive import derive_axes
 from fedfibos.channels.resize import resized
+from fedfibos.common.copies import copied
 from fedfibos.common.inputs import Inputs
-from fedfibos.params import Layout, Params, layout_of, params_of, without_overlaps
+from fedfibos.params import Layout, Params, layout_of, maskable_names, params_of, without_overlaps
+from fedfibos.probes.memory import changed_by_forward, check_kept, check_own_memory
+from fedfibos.probes.zeros import intolerant_of_zeros
 from fedfibos.submodel import Submodel
 
 
@@ -36,13 +38,21 @@ class Workspace:
     """
 
     def __init__(self, module: nn.Module, layout: Layout, device: torch.device) -> None:
-        self.module = without_overlaps(copy.deepcopy(module)).to(device)  # its buffers are written in place
+        self.module = without_overlaps(copied(module)).to(device)  # its buffers are written in place
         self.layout = layout
         self.values = torch.zeros(layout.size, device=device)
         named = dict(self.module.named_parameters())
         self.parameters = [named[name] for name in layout.names]
-        for parameter, view in zip(self.parameters, layout.views(self.values), strict=True):
-            parameter.data = view
+        self._views = layout.views(self.values)
+        self._reattach()
+        trained = {id(parameter): name for name, parameter in zip(layout.names, self.parameters, strict=True)}
+        self._owners = [
+            (owner, key, parameter, trained[id(parameter)])
+            for owner in self.module.modules()
+            for key, parameter in owner._parameters.items()
+            if parameter is not None and id(parameter) in trained
+        ]
+        self._moved = False
         self._buffers = [
             (owner, name, buffer) for owner in self.module.modules() for name, buffer in owner._buffers.items()
         ]
@@ -52,17 +62,54 @@ class Workspace:
         self.recorder = recorder(device)
 
     def rebound(self) -> bool:
-        """Whether the module has put another tensor in the place of a buffer since :meth:`load`."""
-        return any(owner._buffers.get(name) is not buffer for owner, name, buffer in self._buffers)
+        """Whether the module has put other tensors, or other memory, in place of its own since :meth:`load`."""
+        return self._moved or any(owner._buffers.get(name) is not buffer for owner, name, buffer in self._buffers)
+
+    def fetch(self) -> bool:
+        """After a forward pass: bring in values that the module has put into memory of its own; whether there were any.
+
+        A module may do so (``weight.data = renorm(weight.data)``): the flat vector has them then, and the parameters
+        are views of it again.
+
+        Raises:
+            ValueError: A parameter has another shape, or another tensor is in its place.
+        """
+        moved = False
+        for owner, key, parameter, name in self._owners:
+            if owner._parameters.get(key) is not parameter:
+                check_kept(name, parameter, owner._parameters.get(key), parameter.shape)
+        for name, parameter, view in zip(self.layout.names, self.parameters, self._views, strict=True):
+            if not _lies_as(parameter, view):
+                check_kept(name, parameter, parameter, view.shape)
+                view.copy_(parameter.detach().clone())  # its memory may be the view's own, in another order
+                moved = True
+        if moved:
+            self._reattach()
+            self._moved = True
+        return moved
+
+    def _reattach(self) -> None:
+        for parameter, view in zip(self.parameters, self._views, strict=True):
+            if not _lies_as(parameter, view):
+                parameter.data = view
 
     def load(self, values: Tensor) -> nn.Module:
         """Copy a local vector in and put buffers back to their initial values: no trace of the last client."""
+        for owner, key, parameter, _ in self._owners:
+            owner._parameters[key] = parameter
+        self._reattach()
+        self._moved = False
         self.values.copy_(values)
         for owner, name, buffer in self._buffers:
             owner._buffers[name] = buffer  # a module may have put another tensor in its place
         if self._held:
             torch._foreach_copy_(self._held, self._initial)
         return self.module
+
+
+def _lies_as(parameter: Tensor, view: Tensor) -> bool:
+    """Whether a parameter has the memory of a view, entry for entry."""
+    return parameter.data_ptr() == view.data_ptr() and parameter.stride() == view.stride()
 
 
 @dataclass(frozen=True)
@@ -77,6 +124,9 @@ class Model:
         table: A hand-written table of channel axes, used instead, and checked where there is an example.
         units: Layer -> channels of its output that belong together (heads); see :func:`derive_axes`.
         channels_last: Whether batches of images are laid out channels last.
+        whole: Parameters that every client holds whole, as the model divides by them or by their norm: see
+            :mod:`fedfibos.probes.zeros`.
+        rewritten: Parameters whose values forward itself changes in training; see :mod:`fedfibos.probes.memory`.
     """
 
     module: nn.Module
@@ -86,6 +136,8 @@ class Model:
     table: Axes | None = None
     units: Mapping[str, int] = field(default_factory=dict)
     channels_last: bool = False
+    whole: tuple[str, ...] = ()
+    rewritten: tuple[str, ...] = ()
     _workspaces: dict[Any, Workspace] = field(default_factory=dict, init=False, repr=False, compare=False)
     _derived: dict[str, Axes] = field(default_factory=dict, init=False, repr=False, compare=False)
 
@@ -149,16 +201,15 @@ class Model:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle without the scratch space."""
-        return (
-            Model,
-            (self.module, self.layout, self.device, self.example, self.table, self.units, self.channels_last),
-        )
+        kept = (self.module, self.layout, self.device, self.example, self.table, self.units, self.channels_last)
+        return Model, (*kept, self.whole, self.rewritten)
 
 
 def model_of(
     module: nn.Module,
     *,
     maskable: Sequence[str] | None = None,
+    held: Sequence[str] = (),
     example: Inputs | None = None,
     axes: Axes | None = None,
     units: Mapping[str, int] | None = None,
@@ -167,9 +218,14 @@ def model_of(
 ) -> Model:
     """Wrap any ``nn.Module`` whose forward maps inputs to logits.
 
+    With an example, copies of the module are run on it. A tensor whose zeros the model cannot bear (the direction of a
+    normalised weight) is held whole by every client, as normalisation parameters are.
+
     Args:
         module: The architecture with its initial values.
         maskable: Names of the tensors that selection ranks; see :func:`fedfibos.params.layout_of`.
+        held: Without ``maskable``: modules or parameters that every client holds whole; see
+            :func:`fedfibos.params.maskable_names`.
         example: One batch of inputs, for the methods that slice: the channel axes are derived from it.
         axes: A hand-written table of channel axes, where they can't be derived; else the module's ``channel_axes()``.
         units: Layer -> channels of its output that belong together, where only the model's code knows it (heads); else
@@ -177,11 +233,37 @@ def model_of(
         device: Where clients train.
         channels_last: Compute on images laid out channels last: another order of summation, so other bits, and with
             some layers much faster (docs/explanation/performance.md).
+
+    Raises:
+        ValueError: Parameters share memory, forward replaces one, or one in ``maskable`` must not be all zeros; names
+            it. Also what :func:`fedfibos.params.layout_of` raises.
     """
-    layout = layout_of(module, maskable)
+    check_own_memory(module)
+    ranked = maskable_names(module, held) if maskable is None else list(maskable)
+    layout = layout_of(module, ranked if held or maskable is not None else None)
+    rewritten = () if example is None else changed_by_forward(module, example)
+    whole = () if example is None else intolerant_of_zeros(module, ranked, example)
+    if whole:
+        layout = _layout_around(module, whole, ranked, chosen=maskable is not None)
     table = named_axes(module) if axes is None else axes
     together = named_units(module) if units is None else units
-    return Model(module, layout, torch.device(device), example, table, together, channels_last)
+    return Model(module, layout, torch.device(device), example, table, together, channels_last, whole, rewritten)
+
+
+def _layout_around(module: nn.Module, whole: Sequence[str], ranked: Sequence[str], *, chosen: bool) -> Layout:
+    """The layout in which every client holds the tensors that must not be zeros.
+
+    Raises:
+        ValueError: They were chosen to be ranked, or nothing else is left.
+    """
+    left = [name for name in ranked if name not in whole]
+    if chosen or not left:
+        advice = "leave it out of maskable" if chosen else "no parameters are left for capacities to choose from"
+        raise ValueError(
+            f"the model divides by parameter {whole[0]!r} or its norm, and zeros there, as a mask leaves them, give "
+            f"values that are not finite; {advice}"
+        )
+    return layout_of(module, left)
 
 
 def _sliced_and_fixed(module: nn.Module, axes: Axes) -> str | None:

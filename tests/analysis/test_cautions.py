@@ -82,10 +82,22 @@ def test_letters_that_freeze_no_mask_are_named():
         assert any("freezes masks only" in line for line in said(replace(frozen, **change)))
 
 
+class Sum(nn.Module):
+    """Rows that are the sum of two parameters over its length: 0/0 where a mask leaves nothing of both."""
+
+    def __init__(self):
+        super().__init__()
+        self.one, self.two = (nn.Parameter(torch.randn(16, 4)) for _ in range(2))
+
+    def forward(self, x):
+        rows = self.one + self.two
+        return x @ (rows / rows.norm(dim=1, keepdim=True)).T
+
+
 def test_outputs_that_are_no_numbers_are_named():
-    """Weight normalisation divides by the length of each row: 0/0 where a mask leaves none of it."""
-    layer = nn.utils.parametrizations.weight_norm(nn.Linear(4, 16))
-    layer.parametrizations.weight.original1.data[3:] *= 1e-3
+    layer = Sum()
+    for rows in layer.parameters():
+        rows.data[3:] *= 1e-3
     model = model_of(nn.Sequential(layer, nn.ReLU(), nn.Linear(16, 3)), example=torch.ones(2, 4))
     params, method = model.initial_params(), METHODS["fiarse"]()
     clients = [Client(n, capacity, 0, 0, LocalTraining()) for n, capacity in enumerate(CAPACITIES)]
@@ -100,3 +112,14 @@ def test_outputs_that_are_no_numbers_are_named():
     assert torch.equal(torch.get_rng_state(), before)
     held = model_of(model.module, maskable=["2.weight", "2.bias"], example=model.example)
     assert not any("not finite" in line for line in cautions(method, held, State(), params, clients))
+
+
+def test_what_a_model_divides_by_is_said_to_be_held_whole():
+    layers = [nn.utils.parametrizations.weight_norm(nn.Linear(4, 8)) for _ in range(2)]
+    model = model_of(nn.Sequential(layers[0], nn.Linear(8, 4), layers[1]), example=torch.ones(2, 4))
+    params, method = model.initial_params(), METHODS["fiarse"]()
+    clients = [Client(0, 0.5, 0, 0, LocalTraining())]
+    assert cautions(method, model, method.init(params), params, clients)[0] == (
+        "the model divides by parameter '0.parametrizations.weight.original1' and 1 more, or by a norm of it, so every "
+        "client holds it whole: capacities choose from 68 of 132 parameters"
+    )

@@ -38,7 +38,7 @@ def cautions(method: Method, model: Model, state: State, params: Params, clients
         ValueError: A submodel on which the model fails, as a slice may that is too narrow for what forward does.
     """
     first = {client.capacity: client for client in reversed(clients)}
-    lines = []
+    lines = [_held_whole(model)] if model.whole else []
     trial = model.with_own_workspaces()  # clients train in the model's: nothing of this is left there
     for capacity in sorted(first):
         submodel = method.extract(model, state, params, first[capacity])
@@ -75,6 +75,15 @@ def cautions(method: Method, model: Model, state: State, params: Params, clients
                 "different submodels: all of a capacity are given the first one's"
             )
     return lines + (method.cautions(model, sorted(first)) if isinstance(method, Cautious) else [])
+
+
+def _held_whole(model: Model) -> str:
+    """Which parameters no capacity chooses from, as the model divides by them."""
+    more = f" and {len(model.whole) - 1} more" if len(model.whole) > 1 else ""
+    return (
+        f"the model divides by parameter {model.whole[0]!r}{more}, or by a norm of it, so every client holds it whole: "
+        f"capacities choose from {model.layout.num_maskable:,} of {model.layout.size:,} parameters"
+    )
 
 
 def _not_finite(model: Model, params: Params, submodel: Submodel) -> str | None:

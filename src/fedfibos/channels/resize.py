@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Mapping
 from typing import Any
 
 from torch import Tensor, nn
 
 from fedfibos.channels.axes import Axes
+from fedfibos.common.copies import copied
 
 
 def resized(module: nn.Module, axes: Axes, widths: Mapping[str, int]) -> nn.Module:
@@ -26,12 +26,12 @@ def resized(module: nn.Module, axes: Axes, widths: Mapping[str, int]) -> nn.Modu
     for name, tensor in (*module.named_parameters(), *module.named_buffers()):
         if name in axes.dims:
             small[id(tensor)] = _shrunk(tensor, axes.shape(name, widths))
-    copied = copy.deepcopy(module, small)  # deepcopy takes the small tensors for copies it already made
+    narrow = copied(module, small)  # takes the small tensors for copies it already made
     sizes = {**axes.sizes, **widths}
-    for name, layer in copied.named_modules():
+    for name, layer in narrow.named_modules():
         features = axes.features.get(name)
         _set_sizes(layer, None if features is None else sum(part.length(sizes) for part in features))
-    return copied
+    return narrow
 
 
 def _shrunk(tensor: Tensor, shape: tuple[int, ...]) -> Tensor:

@@ -21,7 +21,6 @@ from fedfibos.common.validation import check_name, checked
 from fedfibos.config.sections import CONFIG, MethodChoice, Positive, Seed, field_names
 from fedfibos.method import ClientScored, Method
 from fedfibos.model import Model, model_of
-from fedfibos.params import maskable_names
 from fedfibos.training import LocalTraining
 from fedfibos.wire.precision import Precision
 
@@ -161,7 +160,7 @@ def task_of(module: nn.Module, config: Settings, *, example: Inputs | None = Non
         **({"held": list(held)} if held else {}),
         **({"app": own} if own else {}),
     }
-    model = model_of(module, maskable=maskable_names(module, held), example=example)
+    model = model_of(module, held=held, example=example)
     return Task(choice.build(), model, local, federation, seed, tomli_w.dumps(resolved))
 
 

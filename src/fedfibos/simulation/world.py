@@ -24,7 +24,7 @@ from fedfibos.data.partition import partition
 from fedfibos.method import Method
 from fedfibos.model import Model, has_batch_norm, keeps_statistics, model_of
 from fedfibos.models import build, check_module, check_test_inputs, encode, moved_buffers
-from fedfibos.params import Params, maskable_names
+from fedfibos.params import Params
 from fedfibos.simulation.population import Parts, Population
 from fedfibos.simulation.setting import Setting
 from fedfibos.streams import stream
@@ -73,8 +73,7 @@ def build_world(
     module = initial_module(experiment, split, train)
     check(experiment, split, population, module, train, test, warn)
     choice = experiment.model
-    maskable = maskable_names(module, choice.held)
-    model = model_of(module, maskable=maskable, example=train, device=device, channels_last=choice.channels_last)
+    model = model_of(module, held=choice.held, example=train, device=device, channels_last=choice.channels_last)
     return World(experiment.build_method(), model, population, split)
 
 
