@@ -215,7 +215,7 @@ def _take_over(model: Model, work: Workspace, submodel: Submodel, trained: Tenso
         effective = constrain(trained)[0]
         factor = torch.where(effective == 0, 1.0, work.values / effective)
         trained.copy_(torch.where(effective == trained, work.values, trained * factor))
-    if submodel.held is not None:
+    if submodel.indicator is not None:
         trained.mul_(submodel.indicator)
 
 
