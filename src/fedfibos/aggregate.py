@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from fedfibos.params import Layout, Params
+from fedfibos.submodel import Submodel
 from fedfibos.types import Upload
 
 Average = Literal["participants", "holders"]
@@ -24,8 +25,9 @@ class Sums:
         delta: Σ w·Δ, shape ``(size,)``.
         holders: Σ w of those that hold the coordinate, shape ``(size,)``.
         weight: Σ w.
-        statistic: Σ of the statistics (each participant counts once), shape ``(d,)``; None without any.
-        observers: Number of participants whose statistic covers the coordinate, shape ``(d,)``; or None.
+        statistic: Σ of the statistics (each participant counts once), shape ``(d,)``, or one number of each channel of
+            all axes where statistics are of channels; None without any.
+        observers: Number of participants whose statistic covers the coordinate (or channel), same shape; or None.
     """
 
     def __init__(self, layout: Layout, device: torch.device | None = None) -> None:
@@ -42,7 +44,9 @@ class Sums:
         submodel.add_to(self.delta, upload.delta, weight)
         _count_in(self.holders, upload, weight)
         self.weight += weight
-        if upload.statistic is not None:
+        if upload.statistic is not None and upload.observed == "units":
+            self._add_units(submodel, upload.statistic)
+        elif upload.statistic is not None:
             if self.statistic is None or self.observers is None:
                 self.statistic, self.observers = (
                     torch.zeros(self._num_maskable, device=self.delta.device) for _ in range(2)
@@ -52,6 +56,15 @@ class Sums:
                 _count_in(self.observers, upload, 1.0)
             else:
                 self.observers.add_(1.0)
+
+    def _add_units(self, submodel: Submodel, statistic: Tensor) -> None:
+        """Add a statistic of the channels that the submodel holds; below 0 there is none."""
+        count = len(statistic) if submodel.units is None else submodel.num_units
+        if self.statistic is None or self.observers is None:
+            self.statistic, self.observers = (torch.zeros(count, device=self.delta.device) for _ in range(2))
+        units = torch.arange(count, device=self.delta.device) if submodel.units is None else submodel.units
+        self.statistic.index_add_(0, units, statistic.clamp_min(0.0))
+        self.observers.index_add_(0, units, (statistic >= 0).to(torch.float32))
 
     def mean_delta(self, average: Average) -> Tensor:
         """The averaged update, shape ``(size,)``; zero on coordinates that nobody held.

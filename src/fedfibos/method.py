@@ -92,6 +92,14 @@ class Signed(Protocol):
         """Which: of ``loss`` and ``statistic``."""
 
 
-_PROTOCOLS = (Cautious, Scored, ClientScored, Signed)
+@runtime_checkable
+class ScoresUnits(Protocol):
+    """A method whose uploads have a statistic of channels, ``observed = "units"``."""
+
+    def num_units(self, model: Model) -> int:
+        """How many numbers that of the whole model has: the channels of all axes."""
+
+
+_PROTOCOLS = (Cautious, Scored, ClientScored, Signed, ScoresUnits)
 OPTIONAL = tuple(name for protocol in _PROTOCOLS for name in vars(protocol) if name[0] != "_")
 """What only some methods are asked for, and only by having it: no setting may have such a name."""

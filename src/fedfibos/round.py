@@ -199,24 +199,33 @@ def upload_of(method: Method, model: Model, params: Params, client: Client, subm
     """
     with seeded(client.stream("train"), model.device):
         upload = method.train(model, params, submodel, client)
-    return answer_to(submodel, upload, params)
+    num_units = model.axes.num_units if upload.observed == "units" else 0
+    return answer_to(submodel, upload, params, num_units)
 
 
-def answer_to(submodel: Submodel, upload: Upload, params: Params) -> Upload:
+def answer_to(submodel: Submodel, upload: Upload, params: Params, num_units: int = 0) -> Upload:
     """The upload, if it is one of the submodel that was sent: what a method's ``train`` must return, wherever it runs.
+
+    Args:
+        submodel: What was sent.
+        upload: The answer.
+        params: The global parameters.
+        num_units: Channels of all axes of the full model, where a statistic may be of channels.
 
     Raises:
         ValueError: It is of another submodel, or has tensors of other shapes or types.
     """
     if upload.submodel is not submodel:
         raise ValueError("a method's train must return an upload of the very submodel that it was given, got another")
-    if submodel.widths is not None and upload.statistic is not None:
-        raise ValueError("an upload's statistic must be of a mask's coordinates, got one of a slice")
+    of_units = upload.observed == "units"
+    if submodel.widths is not None and upload.statistic is not None and not (of_units and submodel.units is not None):
+        raise ValueError("an upload's statistic must be of a mask's coordinates or of channels, got one of a slice")
     size = submodel.local_layout(params.layout).size
+    units = num_units if submodel.units is None else submodel.units.numel()
     for name, wanted, kind in (
         ("delta", size, torch.float32),
         ("counted", size, torch.bool),
-        ("statistic", params.layout.num_maskable, torch.float32),
+        ("statistic", units if of_units else params.layout.num_maskable, torch.float32),
     ):
         tensor = getattr(upload, name)
         if tensor is not None and (tensor.shape != (wanted,) or tensor.dtype != kind):

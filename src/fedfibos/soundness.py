@@ -17,7 +17,7 @@ from torch import Tensor
 from fedfibos.backend.reductions import all_finite, extremes, zero_outside
 from fedfibos.method import Method, Signed
 from fedfibos.params import Params
-from fedfibos.types import Client, State, Upload
+from fedfibos.types import NO_ESTIMATE, Client, State, Upload
 
 LARGEST = torch.finfo(torch.float32).max
 
@@ -70,8 +70,7 @@ def look_at(upload: Upload, most: float = LARGEST, signed: Collection[str] = ())
         if not math.isfinite(low) or not math.isfinite(high):
             bad = int((~torch.isfinite(tensor)).sum())
             return Look(f"its {name} has {bad} values that are not finite (training loss {loss:g})", math.inf)
-        if name == "statistic" and low < 0 and name not in signed:
-            below = int((tensor < 0).sum())
+        if name == "statistic" and low < 0 and name not in signed and (below := _below(upload, tensor)):
             why = f"its statistic has {below} values below 0, down to {low:.3g}: a mean of squares has none"
             return Look(why, -low)
         largest = max(largest, -low, high)
@@ -85,6 +84,12 @@ def look_at(upload: Upload, most: float = LARGEST, signed: Collection[str] = ())
     if loss < 0 and "loss" not in signed:
         return Look(f"its training loss is {loss:g}: a cross-entropy is at least 0", largest)
     return Look(None, largest)
+
+
+def _below(upload: Upload, statistic: Tensor) -> int:
+    """How many of a statistic's values are below 0 and do not say that there is no estimate."""
+    below = statistic < 0
+    return int((below & (statistic != NO_ESTIMATE) if upload.observed == "units" else below).sum())
 
 
 def fault(upload: Upload, most: float = LARGEST, signed: Collection[str] = ()) -> str | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
 from typing import ClassVar, Self
@@ -28,11 +28,14 @@ class Mask:
         held: bool, shape ``(size,)``; None holds everything.
         num_held: Number of held coordinates, always-held ones included.
         widths: None: it is trained in tensors of full size.
+        units: None, as of a slice without whole channels; 0 ``num_units``.
     """
 
     held: Tensor | None
     num_held: int
     widths: ClassVar[None] = None
+    units: ClassVar[None] = None
+    num_units: ClassVar[int] = 0
 
     def __post_init__(self) -> None:
         """Check the type: the memory of ``held`` is read as bytes."""
@@ -90,11 +93,16 @@ class Slice:
         index: int64, shape ``(small size,)``: the global coordinate of each local one, no repeats.
         layout: Layout of the small tensors; same names as the global layout.
         widths: ``(axis, number of kept channels)`` of every sliced axis: what the small module is built from.
+        units: int64: of each channel that it holds, axis after axis, the place among all channels of all axes; None
+            where a tensor's inputs and outputs are cut apart, so that it holds no whole channels.
+        num_units: Channels of all axes of the full model.
     """
 
     index: Tensor
     layout: Layout
     widths: tuple[tuple[str, int], ...]
+    units: Tensor | None = field(default=None, kw_only=True)
+    num_units: int = field(default=0, kw_only=True)
     held: ClassVar[None] = None
     indicator: ClassVar[None] = None
     """Both as of a :class:`Mask` that holds everything: of the local vector every coordinate is held."""
@@ -123,7 +131,8 @@ class Slice:
 
     def to(self, device: torch.device) -> Self:
         """The same on that device."""
-        return replace(self, index=self.index.to(device))
+        units = None if self.units is None else self.units.to(device)
+        return replace(self, index=self.index.to(device), units=units)
 
     def gather(self, flat: Tensor) -> Tensor:
         """The client's local vector: the held coordinates of ``flat``, densely."""

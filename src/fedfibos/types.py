@@ -87,6 +87,10 @@ class Client:
         return stream(self.seed, purpose, self.round, self.id)
 
 
+NO_ESTIMATE = -1.0
+"""In a statistic of channels, where a client has no estimate of one: it held it, and no step of its training did."""
+
+
 @dataclass(frozen=True)
 class Upload:
     """What a client sends back. Tensors are in the client's local layout (see ``submodel``).
@@ -97,9 +101,10 @@ class Upload:
         loss: Mean training loss over its steps, at least 0; a number, or one in a tensor that the device may still be
             at.
         num_steps: Local steps made.
-        statistic: A statistic of each maskable coordinate for the server, at least 0 (FedFIbOS: the Fisher estimate),
-            or None; a slice has none.
-        observed: Where ``statistic`` is an estimate: on the ``held`` coordinates only, or on ``all``.
+        statistic: A statistic for the server, at least 0 (FedFIbOS: the Fisher estimate), or None. Of each maskable
+            coordinate, or (``observed = "units"``) of each channel that the submodel holds, axis after axis; there
+            :data:`NO_ESTIMATE` stands where the client has none. A slice has none but of channels.
+        observed: Where ``statistic`` is an estimate: on the ``held`` coordinates only, on ``all``, or of ``units``.
         counted: bool in the local layout: where the client counts as a holder in the averages, if that is less than
             what its submodel holds (class rows of absent labels do not); None otherwise.
     """
@@ -109,7 +114,7 @@ class Upload:
     loss: float | Tensor
     num_steps: int
     statistic: Tensor | None = None
-    observed: Literal["held", "all"] = "held"
+    observed: Literal["held", "all", "units"] = "held"
     counted: Tensor | None = None
 
 

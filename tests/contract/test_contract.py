@@ -35,6 +35,9 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "fedfibos-core": ("fedfibos", {"sharing": "blend", "blend_of": "budget", "blend": 0.5}),
     "fedfibos-blend-none": ("fedfibos", {"sharing": "blend", "prior": "none"}),
     "fedfibos-ssp-layer-none": ("fedfibos", {"criterion": "ssp", "scope": "layer", "prior": "none"}),
+    "channels-client": ("fedfibos-channels", {"sharing": "client", "scope": "layer"}),
+    "channels-blend": ("fedfibos-channels", {"sharing": "blend", "every": 2, "hysteresis": 0.5}),
+    "channels-estimate": ("fedfibos-channels", {"start": "estimate", "criterion": "first"}),
     "fedfibos-literal-participants": ("fedfibos", {"fisher": "literal", "average": "participants"}),
 }
 MODELS = {
@@ -462,7 +465,9 @@ def test_outcomes_are_of_all_in_order(change, said, model):
 def test_a_slice_has_no_statistic(model):
     params = model.initial_params()
     method = ScoredSlices()
-    with pytest.raises(ValueError, match="statistic must be of a mask's coordinates, got one of a slice"):
+    with pytest.raises(
+        ValueError, match="statistic must be of a mask's coordinates or of channels, got one of a slice"
+    ):
         federated_round(method, model, State(), params, [client for client in cohort() if client.capacity < 1])
 
 

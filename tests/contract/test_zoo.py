@@ -1,4 +1,4 @@
-"""All six methods train on models of many kinds, none of which knows anything of submodels."""
+"""All methods train on models of many kinds, none of which knows anything of submodels."""
 
 from __future__ import annotations
 

@@ -56,7 +56,12 @@ def two_rounds(of: Setting, engine: InProcess | WorkerPool):
 
 @pytest.mark.parametrize(
     ("name", "settings"),
-    [*((name, {}) for name in METHODS), ("fedfibos", {"sharing": "client"}), ("fedavg", {"capacity": 0.5})],
+    [
+        *((name, {}) for name in METHODS),
+        ("fedfibos", {"sharing": "client"}),
+        ("fedfibos-channels", {"sharing": "blend"}),
+        ("fedavg", {"capacity": 0.5}),
+    ],
 )
 @pytest.mark.parametrize("workers", [2, 3])
 def test_any_number_of_workers_gives_the_same_bytes(name, settings, workers):

@@ -125,7 +125,7 @@ def test_download_round_trip(kind):
 def test_upload_round_trip(kind, observed, with_rows):
     if kind == "slice" and observed is not None:
         upload = replace(upload_of(submodel_of(kind)), statistic=torch.zeros(D), observed=observed)
-        with pytest.raises(ValueError, match="a statistic goes with a mask"):
+        with pytest.raises(ValueError, match="a statistic of coordinates goes with a mask"):
             encode_upload(upload, 7, 3, bytes(16), LAYOUT)
         return
     submodel = submodel_of(kind)
@@ -143,6 +143,26 @@ def test_upload_round_trip(kind, observed, with_rows):
     assert (got.counted is None) == (not with_rows)
     if with_rows:
         assert torch.equal(got.counted, upload.counted)
+
+
+@pytest.mark.parametrize("kind", ["full", "slice"])
+def test_a_statistic_of_channels_travels_as_one_number_each(kind):
+    submodel, total = submodel_of(kind), MODEL.axes.num_units
+    count = submodel.units.numel() if kind == "slice" else total
+    assert count < total or kind == "full"
+    numbers = torch.linspace(-1.0, 1.0, count)
+    upload = replace(upload_of(submodel), statistic=numbers, observed="units")
+    payload = encode_upload(upload, 7, 3, bytes(16), LAYOUT, "float16")
+    assert len(payload) == len(encode_upload(upload_of(submodel), 7, 3, bytes(16), LAYOUT)) + 4 * count
+    got = decode_upload(payload, 7, 3, bytes(16), submodel, LAYOUT, total)
+    assert torch.equal(got.statistic, numbers)
+    assert got.observed == "units"
+    with pytest.raises(WireError, match="the statistic of client 7 is of units, the method has none such"):
+        decode_upload(payload, 7, 3, bytes(16), submodel, LAYOUT)
+    if kind == "full":
+        other = encode_upload(upload_of(submodel, "all"), 7, 3, bytes(16), LAYOUT)
+        with pytest.raises(WireError, match="is of all, the method has none such"):
+            decode_upload(other, 7, 3, bytes(16), submodel, LAYOUT, total)
 
 
 @pytest.mark.parametrize("capacity", [1.0, 0.5, 0.0625])

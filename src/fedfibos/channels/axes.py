@@ -129,7 +129,26 @@ class Axes:
         """The submodel that keeps those channels; arguments as of :meth:`index`."""
         index, small = self.index(layout, channels)
         widths = {axis: channels[axis].numel() for axis in self.sizes if axis in channels}
-        return Slice(index, small, tuple((axis, n) for axis, n in widths.items() if n < self.sizes[axis]))
+        cut = tuple((axis, n) for axis, n in widths.items() if n < self.sizes[axis])
+        return Slice(index, small, cut, units=self.units(channels), num_units=self.num_units)
+
+    @property
+    def num_units(self) -> int:
+        """Channels of all axes together."""
+        return sum(self.sizes.values())
+
+    def units(self, channels: Mapping[str, Tensor]) -> Tensor:
+        """The places of those channels among all channels of all axes, axis after axis; int64.
+
+        Args:
+            channels: As of :meth:`index`.
+        """
+        kept, first = [torch.empty(0, dtype=torch.int64)], 0
+        for axis, size in self.sizes.items():
+            chosen = channels.get(axis)
+            kept.append(first + (torch.arange(size) if chosen is None else chosen))
+            first += size
+        return torch.cat(kept)
 
     def positions(self, dim: Dimension, channels: Mapping[str, Tensor]) -> Tensor:
         """Kept positions of one dimension, in local order."""

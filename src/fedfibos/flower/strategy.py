@@ -15,7 +15,7 @@ from fedfibos.analysis.cautions import cautions
 from fedfibos.flower.messages import Member, payload_in, payload_record, question
 from fedfibos.flower.roster import Enrolment, Roster
 from fedfibos.flower.task import Task
-from fedfibos.method import ClientScored
+from fedfibos.method import ClientScored, ScoresUnits
 from fedfibos.params import Layout, Params
 from fedfibos.round import Job, NoUploadError, RoundReport, merge, sample, submodels
 from fedfibos.scores.rows import MemoryRows
@@ -278,9 +278,11 @@ class SubmodelStrategy(Strategy):
                 yield client, str(error)
 
     def _decoded(self, sent: _Sent, reply: Message) -> Upload:
-        layout = self.task.model.layout
-        signed = signed_by(self.task.method)
-        return decode_upload(payload_in(reply), sent.client.id, self.t, sent.token, sent.submodel, layout, signed)
+        method, model, payload = self.task.method, self.task.model, payload_in(reply)
+        units = method.num_units(model) if isinstance(method, ScoresUnits) else 0
+        return decode_upload(
+            payload, sent.client.id, self.t, sent.token, sent.submodel, model.layout, signed_by(method), units
+        )
 
     def _no_answer(self) -> str:
         return f"no answer within {self.task.federation.deadline:g} s"

@@ -72,8 +72,8 @@ class _Reply:
 
     loss: float
     num_steps: int
-    has_statistic: bool
-    observed: Literal["held", "all"]
+    statistic_size: int | None
+    observed: Literal["held", "all", "units"]
     counted: np.ndarray[Any, np.dtype[np.bool_]] | None
 
 
@@ -100,7 +100,7 @@ class WorkerPool:
                 _shared(layout.size, torch.bool),
                 _shared(layout.size, torch.int64),
                 _shared(layout.size, torch.float32),
-                _shared(layout.num_maskable, torch.float32),
+                _shared(layout.size, torch.float32),
             )
             for _ in range(num_workers)
         ]
@@ -161,7 +161,8 @@ class WorkerPool:
         if isinstance(submodel, Slice):
             size = submodel.index.numel()
             slot.index[:size] = submodel.index
-            return size, submodel.layout, submodel.widths
+            units = 0 if submodel.units is None else submodel.units.numel()
+            return size, submodel.layout, submodel.widths, units
         if submodel.held is not None:
             slot.held.copy_(submodel.held)
         return submodel.held is not None, submodel.num_held
@@ -170,7 +171,7 @@ class WorkerPool:
         """The upload in a worker's slot; ``keep``: copied, so that it outlives the worker's next job."""
         slot = self._slots[number]
         delta = slot.delta if isinstance(submodel, Mask) else slot.delta[: submodel.num_held]
-        statistic = slot.statistic if reply.has_statistic else None
+        statistic = None if reply.statistic_size is None else slot.statistic[: reply.statistic_size]
         if keep:
             delta, statistic = delta.clone(), None if statistic is None else statistic.clone()
         counted = None if reply.counted is None else torch.from_numpy(reply.counted)
@@ -263,9 +264,9 @@ def _work(setting: Setting, flat: Tensor, slot: _Slot, pipe: Connection, inherit
 
 
 def _unpack(slot: _Slot, packed: tuple[Any, ...]) -> Submodel:
-    if len(packed) == 3:
-        size, layout, widths = packed
-        return Slice(slot.index[:size], layout, widths)
+    if len(packed) == 4:
+        size, layout, widths, units = packed
+        return Slice(slot.index[:size], layout, widths, units=torch.arange(units) if units else None)
     masked, num_held = packed
     return Mask(slot.held if masked else None, num_held)
 
@@ -274,9 +275,10 @@ def _deposit(slot: _Slot, upload: Upload) -> _Reply:
     """Copy the upload's large tensors into the slot; return the rest."""
     slot.delta[: upload.delta.numel()] = upload.delta
     if upload.statistic is not None:
-        slot.statistic.copy_(upload.statistic)
+        slot.statistic[: upload.statistic.numel()] = upload.statistic
     counted = None if upload.counted is None else upload.counted.numpy()
-    return _Reply(float(upload.loss), upload.num_steps, upload.statistic is not None, upload.observed, counted)
+    size = None if upload.statistic is None else upload.statistic.numel()
+    return _Reply(float(upload.loss), upload.num_steps, size, upload.observed, counted)
 
 
 Executor = InProcess | WorkerPool | Overlapped

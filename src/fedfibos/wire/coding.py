@@ -64,7 +64,7 @@ class _Shape(IntEnum):
     FULL, MASK, SLICE = 0, 1, 2
 
 
-_COVERAGE: tuple[Literal["held", "all"] | None, ...] = (None, "held", "all")
+_COVERAGE: tuple[Literal["held", "all", "units"] | None, ...] = (None, "held", "all", "units")
 
 
 @dataclass(frozen=True)
@@ -150,7 +150,7 @@ def encode_upload(
         t: Round counter.
         answers: Token of the download.
         layout: Layout of the full model.
-        precision: Of the statistic. The update always travels in float32.
+        precision: Of a statistic of coordinates. One of channels, which are few, and the update travel in float32.
     """
     submodel, statistic = upload.submodel, upload.statistic
     coverage = 0 if statistic is None else _COVERAGE.index(upload.observed)
@@ -159,9 +159,11 @@ def encode_upload(
         _UPLOAD.pack(answers, float(upload.loss), upload.num_steps, coverage, upload.counted is not None),
         _float32(_dense(submodel, upload.delta)),
     ]
-    if statistic is not None:
+    if statistic is not None and upload.observed == "units":
+        parts.append(_float32(statistic.detach().cpu()))
+    elif statistic is not None:
         if isinstance(submodel, Slice):
-            raise ValueError(f"a statistic goes with a mask, client {client} has one for a slice")
+            raise ValueError(f"a statistic of coordinates goes with a mask, client {client} has one for a slice")
         held = submodel.held if upload.observed == "held" else None
         parts.append(encode_statistic(statistic, held, layout, precision))
     if upload.counted is not None:
@@ -177,6 +179,7 @@ def decode_upload(
     submodel: Submodel,
     layout: Layout,
     signed: Collection[str] = (),
+    num_units: int = 0,
 ) -> Upload:
     """What the server reads: the upload, on the submodel that it sent.
 
@@ -188,6 +191,7 @@ def decode_upload(
         submodel: The submodel it was sent, as the server sees it.
         layout: Layout of the full model.
         signed: What may be below 0; see :func:`fedfibos.soundness.signed_by`.
+        num_units: Channels of all axes of the full model where a statistic must be of channels; 0 where it must not.
 
     Raises:
         WireError: Not a sound answer to that download. The values of its tensors are looked at in the merge
@@ -206,9 +210,13 @@ def decode_upload(
     size = submodel.local_layout(layout).size
     delta = _local(submodel, reader.floats(submodel.num_held), size)
     statistic, observed = None, _COVERAGE[coverage]
-    if observed is not None:
+    if observed is not None and (observed == "units") != (num_units > 0):
+        raise WireError(f"the statistic of client {client} is of {observed}, the method has none such")
+    if observed == "units":
+        statistic = reader.floats(num_units if submodel.units is None else submodel.units.numel())
+    elif observed is not None:
         if isinstance(submodel, Slice):
-            raise WireError(f"a statistic goes with a mask, client {client} sent one for a slice")
+            raise WireError(f"a statistic of coordinates goes with a mask, client {client} sent one for a slice")
         statistic = decode_statistic(reader, submodel.held if observed == "held" else None, layout)
     counted = None
     if left_out:
@@ -345,7 +353,9 @@ def _slice_of(reader: Reader, model: Model) -> Slice:
             raise WireError(f"a slice's axis {number} of width {width} is not one of the model's {len(axes)} axes")
         widths[axis] = width
     small = model.axes.small_layout(model.layout, widths)
-    return Slice(torch.arange(small.size), small, tuple(widths.items()))
+    held = model.axes.num_units - sum(model.axes.sizes[axis] - width for axis, width in widths.items())
+    units = torch.arange(held)
+    return Slice(torch.arange(small.size), small, tuple(widths.items()), units=units, num_units=model.axes.num_units)
 
 
 def _dense(submodel: Submodel, local: Tensor) -> Tensor:

@@ -1,0 +1,134 @@
+"""What a slice costs, as polynomials in its widths: known once for a model, evaluated without building a slice."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from fedfibos.channels.axes import Axes, Dimension
+from fedfibos.params import Layout
+
+
+@dataclass(frozen=True)
+class Length:
+    """A number of positions that grows with widths: ``constant + Σ each · width``.
+
+    Attributes:
+        constant: Positions that are never cut.
+        each: ``(axis, positions of one of its channels)``.
+    """
+
+    constant: int
+    each: tuple[tuple[str, int], ...]
+
+    def at(self, widths: Mapping[str, int]) -> int:
+        """The number at those widths."""
+        return self.constant + sum(n * widths[axis] for axis, n in self.each)
+
+
+@dataclass(frozen=True)
+class Cost:
+    """A sum of products of lengths.
+
+    Attributes:
+        terms: Lengths that are multiplied -> factor.
+    """
+
+    terms: Mapping[tuple[Length, ...], int]
+
+    def at(self, widths: Mapping[str, int]) -> int:
+        """The cost of a slice of those widths; all axes are given."""
+        total = 0
+        for lengths, factor in self.terms.items():
+            for length in lengths:
+                factor *= length.at(widths)
+            total += factor
+        return total
+
+
+def length_of(dim: Dimension) -> Length:
+    """Of a dimension of a tensor."""
+    each: dict[str, int] = defaultdict(int)
+    constant = 0
+    for part in dim:
+        if part.axis is None:
+            constant += part.before * part.after
+        else:
+            each[part.axis] += part.before * part.after
+    return Length(constant, tuple(sorted(each.items())))
+
+
+def tensor_cost(axes: Axes, factors: Iterable[tuple[str, int]]) -> Cost:
+    """Σ factor · number of scalars of a tensor, over ``(name, factor)``."""
+    terms: dict[tuple[Length, ...], int] = defaultdict(int)
+    for name, factor in factors:
+        factor, lengths = factor, []
+        for length in map(length_of, axes.dims[name]):
+            if length.each:
+                lengths.append(length)
+            else:
+                factor *= length.constant
+        terms[tuple(lengths)] += factor
+    return Cost(terms)
+
+
+def parameter_cost(axes: Axes, layout: Layout) -> Cost:
+    """The maskable parameters of a slice, exactly."""
+    return tensor_cost(axes, [(name, 1) for name, _, _ in layout.maskable()])
+
+
+class Shrinking:
+    """Costs of a slice that loses one channel after another, kept up to date in the terms that change.
+
+    Attributes:
+        widths: Axis -> channels that are left.
+        totals: Each cost at these widths.
+    """
+
+    def __init__(self, costs: Sequence[Cost], sizes: Mapping[str, int]) -> None:
+        self.widths = dict(sizes)
+        self.totals = [cost.at(sizes) for cost in costs]
+        self._terms: list[tuple[int, int, list[dict[str, int]], list[int]]] = []
+        self._touched: dict[str, list[int]] = {axis: [] for axis in sizes}
+        self._saved = [dict.fromkeys(sizes, 0) for _ in costs]
+        for number, cost in enumerate(costs):
+            for lengths, factor in cost.terms.items():
+                term = len(self._terms)
+                self._terms.append((number, factor, [dict(n.each) for n in lengths], [n.at(sizes) for n in lengths]))
+                for axis in dict.fromkeys(axis for length in lengths for axis, _ in length.each):
+                    self._touched[axis].append(term)
+                self._account(term, 1)
+
+    def saved(self, axis: str) -> list[int]:
+        """How much of each cost the axis's next channel takes."""
+        return [saved[axis] for saved in self._saved]
+
+    def neighbours(self, axis: str) -> list[str]:
+        """The axes whose savings change with a channel of this one, itself included."""
+        return list(dict.fromkeys(a for t in self._touched[axis] for each in self._terms[t][2] for a in each))
+
+    def drop(self, axis: str) -> None:
+        """Take one channel away."""
+        self.widths[axis] -= 1
+        for total, saved in enumerate(self._saved):
+            self.totals[total] -= saved[axis]
+        for term in self._touched[axis]:
+            self._account(term, -1)
+            _, _, each, lengths = self._terms[term]
+            for i, of in enumerate(each):
+                lengths[i] -= of.get(axis, 0)
+            self._account(term, 1)
+
+    def _account(self, term: int, sign: int) -> None:
+        """Add a term's part to what each of its axes saves, or take it back."""
+        number, factor, each, lengths = self._terms[term]
+        now = factor
+        for length in lengths:
+            now *= length
+        saved = self._saved[number]
+        for axis in {axis for of in each for axis in of}:
+            then = factor
+            for of, length in zip(each, lengths, strict=True):
+                then *= length - of.get(axis, 0)
+            saved[axis] += sign * (now - then)

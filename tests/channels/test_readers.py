@@ -1,0 +1,250 @@
+"""Gate derivatives summed from weights equal autograd's with explicit gates, for every kind of layer."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy, linear
+
+from fedfibos.channels.axes import Axes, Part, axes_table
+from fedfibos.channels.derive import derive_axes
+from fedfibos.channels.readers import GateSum, readers
+from fedfibos.channels.resize import resized
+from zoo import NUM_CLASSES, ZOO, images, tokens, zoo
+
+READING = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.ConvTranspose2d)
+
+
+def by_weights(module: nn.Module, axes: Axes, inputs: object, labels: Tensor) -> Tensor:
+    named = dict(module.named_parameters())
+    loss = cross_entropy(module(inputs), labels)
+    gradients = torch.autograd.grad(loss, list(named.values()))
+    return GateSum(readers(module, axes), axes, list(named), {})(list(named.values()), gradients)
+
+
+def spread(gates: dict[str, Tensor], parts: tuple[Part, ...]) -> Tensor:
+    """The gate of every position along a dimension."""
+    pieces = []
+    for part in parts:
+        each = torch.ones(1) if part.axis is None else gates[part.axis]
+        pieces.append(each[None, :, None].expand(part.before, -1, part.after).reshape(-1))
+    return torch.cat(pieces)
+
+
+def gated(module: nn.Module, axes: Axes, gates: dict[str, Tensor]) -> list[torch.utils.hooks.RemovableHandle]:
+    """Multiply what enters linear layers and convolutions that mix channels by the gates of its channels."""
+    handles = []
+    for name, layer in module.named_modules():
+        if not isinstance(layer, READING) or getattr(layer, "groups", 1) > 1:
+            continue
+        dim = 0 if isinstance(layer, nn.ConvTranspose2d) else 1
+        parts = axes.dims[f"{name}.weight" if name else "weight"][dim]
+
+        def gate(layer: nn.Module, args: tuple[Tensor, ...], parts: tuple[Part, ...] = parts) -> tuple[Tensor, ...]:
+            along = spread(gates, parts)
+            shape = (-1,) if isinstance(layer, nn.Linear) else (1, -1, *[1] * (args[0].dim() - 2))
+            return (args[0] * along.view(shape),)
+
+        handles.append(layer.register_forward_pre_hook(gate))
+    return handles
+
+
+def loss_under(module: nn.Module, axes: Axes, gates: dict[str, Tensor], inputs: object, labels: Tensor) -> Tensor:
+    handles = gated(module, axes, gates)
+    try:
+        return cross_entropy(module(inputs), labels)
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+class Transposed(nn.Module):
+    """Transposed convolutions, with and without a normalisation between."""
+
+    def __init__(self, norm: nn.Module) -> None:
+        super().__init__()
+        self.down = nn.Conv2d(1, 8, 3, stride=2, padding=1)
+        self.norm = norm
+        self.up = nn.ConvTranspose2d(8, 6, 2, stride=2)
+        self.classifier = nn.Linear(6, NUM_CLASSES)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.classifier(self.up(self.norm(self.down(x)).relu()).relu().mean(dim=(2, 3)))
+
+
+class Gated(nn.Module):
+    """A gated linear unit between layer normalisations, in a residual stream with attention written by hand."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed = nn.Embedding(30, 8)
+        self.norm1, self.norm2 = nn.LayerNorm(8), nn.LayerNorm(8)
+        self.query, self.key, self.value, self.out = (nn.Linear(8, 8) for _ in range(4))
+        self.up, self.gate, self.down = nn.Linear(8, 12), nn.Linear(8, 12), nn.Linear(12, 8)
+        self.classifier = nn.Linear(8, NUM_CLASSES)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        x = self.embed(ids)
+        y = self.norm1(x)
+        q, k, v = (part(y).unflatten(2, (-1, 4)).transpose(1, 2) for part in (self.query, self.key, self.value))
+        mixed = ((q @ k.transpose(2, 3) / 2).softmax(-1) @ v).transpose(1, 2).flatten(2)
+        x = x + self.out(mixed)
+        y = self.norm2(x)
+        x = x + self.down(self.up(y) * self.gate(y).sigmoid())
+        return self.classifier(x.mean(1))
+
+
+def _more(name: str):
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(3)
+        if name == "gated":
+            module, inputs = Gated(), tokens()
+            return module, derive_axes(module, inputs, {"query": 4}), inputs
+        norms = {"batch": nn.BatchNorm2d(8), "group": nn.GroupNorm(4, 8), "layer": nn.GroupNorm(1, 8)}
+        module, inputs = Transposed(norms[name]), images()
+        return module, derive_axes(module, inputs), inputs
+
+
+HOOKED = [name for name in ZOO if name not in ("lstm", "transformer")]
+MORE = ["gated", "batch", "group", "layer"]
+
+
+def case(name: str):
+    if name in MORE:
+        return _more(name)
+    example = zoo(name)
+    return example.module, example.axes(), example.example_inputs
+
+
+def split(axes: Axes, flat: Tensor) -> dict[str, Tensor]:
+    return dict(zip(axes.sizes, flat.split(list(axes.sizes.values())), strict=True))
+
+
+@pytest.mark.parametrize("name", [*HOOKED, *MORE])
+def test_the_sum_over_weights_is_the_derivative_of_a_gate(name):
+    module, axes, inputs = case(name)
+    labels = torch.arange(len(inputs)) % NUM_CLASSES
+    gates = torch.ones(axes.num_units, requires_grad=True)
+    (expected,) = torch.autograd.grad(loss_under(module, axes, split(axes, gates), inputs, labels), gates)
+    got = by_weights(module, axes, inputs, labels)
+    assert float(expected.abs().max()) > 1e-4
+    assert int((expected != 0).sum()) > 0.4 * axes.num_units  # the others are dead
+    torch.testing.assert_close(got, expected, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["mlp", "lenet", "cnn_batch", "cnn_group", "resnet8_batch", "depthwise", "concat"])
+def test_a_gate_of_zero_is_the_slice_without_the_channel(name):
+    """So it stands where the channel is read, wherever that is."""
+    module, axes, inputs = case(name)
+    module.eval()
+    labels = torch.arange(len(inputs)) % NUM_CLASSES
+    for axis, size in axes.sizes.items():
+        gates = {a: torch.ones(n) for a, n in axes.sizes.items()}
+        gates[axis][1] = 0.0
+        kept = {axis: torch.tensor([c for c in range(size) if c != 1])}
+        small = resized(module, axes, {axis: size - 1})
+        tensors = {**dict(module.named_parameters()), **dict(module.named_buffers())}
+        for own, tensor in (*small.named_parameters(), *small.named_buffers()):
+            cut = tensors[own].detach()
+            for i, dim in enumerate(axes.dims[own]):
+                cut = cut.index_select(i, axes.positions(dim, kept))
+            tensor.data = cut
+        without = cross_entropy(small(inputs), labels)
+        torch.testing.assert_close(loss_under(module, axes, gates, inputs, labels), without, rtol=1e-4, atol=1e-6)
+
+
+class Attention(nn.Module):
+    """torch's own attention in a residual stream."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed = nn.Embedding(30, 8)
+        self.attention = nn.MultiheadAttention(8, 2, batch_first=True)
+        self.classifier = nn.Linear(8, NUM_CLASSES)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        x = self.embed(ids)
+        return self.classifier((x + self.attention(x, x, x, need_weights=False)[0]).mean(1))
+
+
+def attention_by_hand(module: Attention, gates: dict[str, Tensor], ids: Tensor) -> Tensor:
+    """Each head keeps the same positions: gates at the projections, in the product of queries and keys, at the end."""
+    (gate,) = gates.values()
+    along, own = gate.repeat(2), module.attention
+    x = module.embed(ids)
+    q, k, v = linear(x * along, own.in_proj_weight, own.in_proj_bias).chunk(3, -1)
+    q, k, v = (part.unflatten(2, (2, 4)).transpose(1, 2) for part in (q * along, k, v))
+    mixed = ((q @ k.transpose(2, 3) / 2).softmax(-1) @ v).transpose(1, 2).flatten(2)
+    return module.classifier((x + own.out_proj(mixed * along)).mean(1) * along)
+
+
+class Recurrent(nn.Module):
+    def __init__(self, kind: type[nn.RNNBase]) -> None:
+        super().__init__()
+        self.embed = nn.Embedding(30, 8)
+        self.layer = kind(8, 6, batch_first=True)
+        self.classifier = nn.Linear(6, NUM_CLASSES)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        return self.classifier(self.layer(self.embed(ids))[0][:, -1])
+
+
+def recurrent_axes(module: Recurrent) -> Axes:
+    rows = Part("hidden", before=4 if isinstance(module.layer, nn.LSTM) else 3)
+    dims = {"embed.weight": (None, "embed"), "classifier.weight": (None, "hidden")}
+    dims |= {"layer.weight_ih_l0": (rows, "embed"), "layer.weight_hh_l0": (rows, "hidden")}
+    dims |= {"layer.bias_ih_l0": (rows,), "layer.bias_hh_l0": (rows,)}
+    return axes_table(module, {"embed": 8, "hidden": 6}, dims)
+
+
+def recurrent_by_hand(module: Recurrent, gates: dict[str, Tensor], ids: Tensor) -> Tensor:
+    layer, x = module.layer, module.embed(ids) * gates["embed"]
+    h = c = torch.zeros(len(ids), 6)
+    for t in range(ids.shape[1]):
+        a = linear(x[:, t], layer.weight_ih_l0, layer.bias_ih_l0)
+        b = linear(h * gates["hidden"], layer.weight_hh_l0, layer.bias_hh_l0)
+        if isinstance(layer, nn.LSTM):
+            i, f, g, o = (a + b).chunk(4, 1)
+            c = f.sigmoid() * c + i.sigmoid() * g.tanh()
+            h = o.sigmoid() * c.tanh()
+        else:
+            (ra, za, na), (rb, zb, nb) = a.chunk(3, 1), b.chunk(3, 1)
+            z = (za + zb).sigmoid()
+            h = (1 - z) * (na + (ra + rb).sigmoid() * nb).tanh() + z * h
+    return module.classifier(h * gates["hidden"])
+
+
+@pytest.mark.parametrize("kind", ["attention", nn.LSTM, nn.GRU])
+def test_the_same_where_the_layer_has_several_readings(kind):
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(3)
+        module = Attention() if kind == "attention" else Recurrent(kind)
+    ids = tokens()
+    axes = derive_axes(module, ids) if kind == "attention" else recurrent_axes(module)
+    by_hand = attention_by_hand if kind == "attention" else recurrent_by_hand
+    labels = torch.arange(len(ids)) % NUM_CLASSES
+    gates = torch.ones(axes.num_units, requires_grad=True)
+    logits = by_hand(module, split(axes, gates), ids)
+    torch.testing.assert_close(logits, module(ids))
+    (expected,) = torch.autograd.grad(cross_entropy(logits, labels), gates)
+    assert bool((expected.abs() > 1e-6).all())
+    torch.testing.assert_close(by_weights(module, axes, ids, labels), expected, rtol=1e-4, atol=1e-6)
+
+
+def test_queries_and_keys_alone_are_gated_where_queries_come_out():
+    """No weight reads their product; values and the rest are not cut."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(3)
+        module = Gated()
+    axes = axes_table(
+        module,
+        {"qk": 8},
+        {f"{n}.{p}": ("qk", None)[: 2 - (p == "bias")] for n in ("query", "key") for p in ("weight", "bias")},
+    )
+    ids, labels = tokens(), torch.arange(6) % NUM_CLASSES
+    gates = torch.ones(8, requires_grad=True)
+    handle = module.query.register_forward_hook(lambda layer, args, out: out * gates)
+    (expected,) = torch.autograd.grad(cross_entropy(module(ids), labels), gates)
+    handle.remove()
+    torch.testing.assert_close(by_weights(module, axes, ids, labels), expected, rtol=1e-4, atol=1e-6)
