@@ -154,7 +154,7 @@ def test_a_statistic_of_channels_travels_as_one_number_each(kind):
     upload = replace(upload_of(submodel), statistic=numbers, observed="units")
     payload = encode_upload(upload, 7, 3, bytes(16), LAYOUT, "float16")
     assert len(payload) == len(encode_upload(upload_of(submodel), 7, 3, bytes(16), LAYOUT)) + 4 * count
-    got = decode_upload(payload, 7, 3, bytes(16), submodel, LAYOUT, total)
+    got = decode_upload(payload, 7, 3, bytes(16), submodel, LAYOUT, num_units=total)
     assert torch.equal(got.statistic, numbers)
     assert got.observed == "units"
     with pytest.raises(WireError, match="the statistic of client 7 is of units, the method has none such"):
@@ -162,7 +162,7 @@ def test_a_statistic_of_channels_travels_as_one_number_each(kind):
     if kind == "full":
         other = encode_upload(upload_of(submodel, "all"), 7, 3, bytes(16), LAYOUT)
         with pytest.raises(WireError, match="is of all, the method has none such"):
-            decode_upload(other, 7, 3, bytes(16), submodel, LAYOUT, total)
+            decode_upload(other, 7, 3, bytes(16), submodel, LAYOUT, num_units=total)
 
 
 @pytest.mark.parametrize("capacity", [1.0, 0.5, 0.0625])
