@@ -10,6 +10,8 @@ import torch
 from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 from local_grid import Deployment, LocalGrid, experiment_of, lines_of
 
+from fedfibos.data import TensorData
+from fedfibos.flower.client_app import client_app
 from fedfibos.flower.messages import PAYLOAD, payload_in, payload_record
 from fedfibos.flower.server_app import serve
 from fedfibos.round import NoUploadError
@@ -70,6 +72,15 @@ def huge_loss(upload, client, t, token):
     return replace(upload, loss=1.7e308), client, t, token
 
 
+def negative_loss(upload, client, t, token):
+    return replace(upload, loss=-0.5), client, t, token
+
+
+def negative_square(upload, client, t, token):
+    upload.statistic[upload.statistic.nonzero()[0]] = -1e30
+    return upload, client, t, token
+
+
 def wrong_round(upload, client, t, token):
     return upload, client, t + 1, token
 
@@ -119,6 +130,8 @@ REWRITTEN = {
     "huge loss": (huge_loss, "loss must be finite"),
     "huge update": (huge_update, "its update has values up to 3e+38, too large to average"),
     "huge statistic": (huge_statistic, "its statistic has values up to 3e+38, too large"),
+    "negative loss": (negative_loss, "the training loss must be at least 0, as a cross-entropy is, got -0.5"),
+    "negative square": (negative_square, "its statistic has 1 values below 0, down to -1e+30"),
     "wrong round": (wrong_round, "must be of round"),
     "wrong client": (wrong_client, "must be of client 2, got client 3"),
     "wrong mask": (wrong_mask, "another submodel than it was sent"),
@@ -416,6 +429,23 @@ def test_a_node_that_never_answers_is_named_and_asked_only_when_clients_are_want
     reasons = [list(line["refused"].values()) for line in lines_of(tmp_path / "run")]
     assert reasons == [["it did not say who it is within 600 s"]] * 3
     assert caplog.text.count("did not say who it is") == 1
+
+
+def test_a_client_whose_data_hold_nan_takes_no_part_and_says_which(tmp_path):
+    deployment = Deployment(everyone(tmp_path, "federation.rounds=1", "federation.cohort=4"), wait=0.01)
+    inputs = torch.zeros(9, 1, 8, 8)
+    inputs[4, 0, 2, 3] = torch.nan
+    data = TensorData(inputs, torch.zeros(9, dtype=torch.int64))
+    deployment.node(BAD).app = client_app(lambda config: deployment.task, lambda context: data)
+    deployment.run(tmp_path / "run")
+    (line,) = lines_of(tmp_path / "run")
+    (reason,) = line["refused"].values()
+    assert reason == (
+        "its data: 1 of 9 examples hold nan in their inputs (first example 4; position (0, 2, 3) of 1); "
+        "fill these inputs in, or leave the examples out"
+    )
+    assert BAD not in line["participants"]
+    assert line["rejected"] == {}
 
 
 def test_a_device_that_is_restarted_with_another_capacity_is_asked_anew(tmp_path):

@@ -173,7 +173,7 @@ def poisoned(name, data_dir=None):
             return len(self.wrapped)
 
         def batch(self, indices, augment=None):
-            return self.wrapped.batch(indices, augment) * float("nan")
+            return self.wrapped.batch(indices, augment) * (1.0 if augment is None else float("nan"))  # in training
 
         def subset(self, indices):
             return Nan(self.wrapped.subset(indices))

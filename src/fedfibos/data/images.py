@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -31,7 +32,8 @@ class ImageData:
             None for all of them.
 
     Raises:
-        ValueError: Tensors of another dtype or shape, or not one label an image.
+        ValueError: Tensors of another dtype or shape, not one label an image, or a mean or deviation that makes pixels
+            no finite number.
     """
 
     pixels: Tensor
@@ -54,6 +56,10 @@ class ImageData:
                 f"mean and std must have one value for each of {self.pixels.shape[1]} channels, "
                 f"got {len(self.mean)} and {len(self.std)}"
             )
+        for name, values in (("mean", self.mean), ("std", self.std), ("white", (self.white,))):
+            if not all(math.isfinite(value) and (value > 0 or name == "mean") for value in values):
+                wanted = "finite" if name == "mean" else "above 0"
+                raise ValueError(f"{name} must be {wanted}, got {', '.join(f'{value:g}' for value in values)}")
 
     @cached_property
     def labels(self) -> Tensor:
@@ -98,13 +104,19 @@ class TensorData:
         labels: int64, shape ``(n,)``.
 
     Raises:
-        ValueError: Labels of another dtype or shape, or not one label an example.
+        ValueError: Inputs that are no dense tensor of examples, labels of another dtype or shape, or not one label an
+            example.
     """
 
     inputs: Tensor
     labels: Tensor
 
     def __post_init__(self) -> None:
+        wanted = "inputs must be a dense torch tensor, one row an example"
+        if not isinstance(self.inputs, Tensor):
+            raise ValueError(f"{wanted}, got {type(self.inputs).__name__}")
+        if self.inputs.layout != torch.strided or self.inputs.dim() == 0:
+            raise ValueError(f"{wanted}, got {self.inputs.layout} of shape {tuple(self.inputs.shape)}")
         check_labels(self.labels, len(self.inputs))
 
     def __len__(self) -> int:

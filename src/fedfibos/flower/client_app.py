@@ -13,6 +13,7 @@ from flwr.clientapp import ClientApp
 
 from fedfibos.backend.determinism import reproducible
 from fedfibos.common.formatting import bytes_in
+from fedfibos.data.finite import ADVICE, not_finite
 from fedfibos.flower.accelerator import trained, usable
 from fedfibos.flower.measure import IN_BYTES, LIMITS, Limits, affordable
 from fedfibos.flower.messages import declaration, payload_in, payload_record, question_in, refusal
@@ -84,6 +85,8 @@ def _declare(task: MakeTask, data: MakeData, context: Context) -> RecordDict:
     if capacity is not None and limits != Limits():
         raise WireError(f"the node config must have capacity or limits to measure it by, got both: {limits}")
     examples = data(context)
+    if found := not_finite(examples, "examples"):
+        raise WireError(f"its data: {found}; {ADVICE}")
     if capacity is None:
         if limits == Limits():
             raise WireError(f"the node config must have capacity, or a limit to measure it by ({', '.join(LIMITS)})")

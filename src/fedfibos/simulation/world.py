@@ -19,6 +19,7 @@ from fedfibos.common.inputs import Inputs, check_inputs
 from fedfibos.config.experiment import Experiment
 from fedfibos.config.idle import idle
 from fedfibos.data import Split, incomplete, load
+from fedfibos.data.finite import check_finite
 from fedfibos.data.matching import matching_test_split
 from fedfibos.data.partition import partition
 from fedfibos.method import Method
@@ -92,6 +93,7 @@ def load_split(experiment: Experiment, data_dir: Path | None, warn: Warn) -> Spl
     )
     if len(split.train) < 2:
         raise ValueError(f"data set {split.name!r}: it must have at least 2 training examples, got {len(split.train)}")
+    check_finite(split, warn)
     return split
 
 
