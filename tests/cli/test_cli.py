@@ -74,7 +74,8 @@ def test_a_run_shows_its_evaluations_and_results_and_leaves_its_record(tiny, tmp
 
     assert main(["run", tiny, "seed=3", "--out", str(out)]) == 1
     assert one_line(capsys) == (
-        f"fedfibos: {out} holds a finished run of this experiment: pass --resume or choose another --out"
+        f"fedfibos: {out} holds a finished run of this experiment: pass --resume to go on, "
+        "--overwrite to run it anew, or choose another --out"
     )
     assert main(["run", str(out), "--out", str(out), "--resume", "--workers", "1"]) == 0  # its own config.toml
     assert json.loads((out / "final.json").read_text()) == final

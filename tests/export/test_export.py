@@ -24,6 +24,7 @@ from fedfibos.export.sparse import read_sparse, write_sparse
 from fedfibos.methods._slicing import prefix
 from fedfibos.model import model_of
 from fedfibos.models import build
+from fedfibos.round import sample
 from fedfibos.submodel import full, mask_from_scores
 
 SUFFIXES = (".safetensors", ".sparse.safetensors", ".pt2", ".onnx")
@@ -270,7 +271,8 @@ def test_personal_submodels_need_a_client(runs, tmp_path, capsys):
     assert "are personal: pass --client N" in capsys.readouterr().err
     assert main(["export", str(runs / "client"), "--capacity", "0.25", "--client", "9", "--out", str(out)]) == 1
     assert "--client must be from 0 to 4, got 9" in capsys.readouterr().err
-    took_part = json.loads((runs / "client" / "rounds.jsonl").read_text().splitlines()[0])["participants"]
+    experiment = load_experiment(runs / "client")
+    took_part = sample(experiment.federation.clients, experiment.federation.cohort, experiment.seed, 0)
     for client in range(5):
         assert main(["export", str(runs / "client"), "--capacity=0.5", f"--client={client}", f"--out={out}"]) == 0
         assert (f"client {client} has not taken part yet" in capsys.readouterr().err) == (client not in took_part)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from local_grid import Deployment, experiment_of, lines_of
+from local_grid import CLIENTS, Deployment, experiment_of, lines_of
 
 from fedfibos.methods import METHODS
+from fedfibos.round import sample
 from fedfibos.simulation import simulate
 
 HEADER = 96
@@ -38,9 +39,11 @@ def test_flower_gives_the_simulators_parameters(tmp_path, variant):
     simulated = simulate(experiment, tmp_path / "simulated", workers=1)
     deployed = Deployment(experiment).run(tmp_path / "deployed")
     assert deployed["params_sha256"] == simulated["params_sha256"]
-    keys = ("round", "loss", "participants", "rejected")
+    keys = ("round", "loss", "rejected")
     one, other = (lines_of(tmp_path / run) for run in ("simulated", "deployed"))
     assert [[line[key] for key in keys] for line in one] == [[line[key] for key in keys] for line in other]
+    sampled = [sample(CLIENTS, experiment.federation.cohort, experiment.seed, t) for t in range(len(other))]
+    assert [line["participants"] for line in other] == sampled
 
 
 @pytest.mark.parametrize("method", METHODS)

@@ -24,7 +24,7 @@ from fedfibos.report.paper import comparisons, reported
 from fedfibos.report.records import find_runs, read_record
 from fedfibos.report.table import Cell, Table, latex, markdown, row
 from fedfibos.report.tables import bytes_to_accuracy
-from fedfibos.runs.record import RecordError
+from fedfibos.runs.reading import RecordError
 from fedfibos.runs.summary import summarise
 from fedfibos.training import LocalTraining
 
@@ -333,7 +333,7 @@ def test_the_command(runs, tmp_path, capsys):
     assert "it is not a folder" in capsys.readouterr().err
     (runs / "fiarse" / "seed-0" / "final.json").write_text("{")
     assert main(["report", str(runs)]) == FAILED
-    assert "final.json: is damaged" in capsys.readouterr().err
+    assert "final.json is damaged" in capsys.readouterr().err
 
 
 @pytest.mark.slow

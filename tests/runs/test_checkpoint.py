@@ -13,6 +13,7 @@ from torch import nn
 
 from fedfibos.params import Params, layout_of
 from fedfibos.runs import checkpoint as module
+from fedfibos.runs import synced
 from fedfibos.runs.checkpoint import Checkpoint, CheckpointStore, OtherModelError
 from fedfibos.types import State
 
@@ -126,7 +127,7 @@ def test_no_space_leaves_the_checkpoint_before(tmp_path, monkeypatch):
     def full(path, content):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(module, "_sync_write", full)
+    monkeypatch.setattr(module, "sync_write", full)
     with pytest.raises(OSError, match="No space left"):
         store.save(at(2))
     assert [p.name for p in (tmp_path / "checkpoint").iterdir() if p.name != "rows"] == ["round-000001"]
@@ -140,7 +141,7 @@ def test_a_disk_that_fills_up_under_the_tensors_is_an_os_error(tmp_path, monkeyp
     def full(tensors, path):
         raise SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)")
 
-    monkeypatch.setattr(module, "save_file", full)
+    monkeypatch.setattr(synced, "save_file", full)
     with pytest.raises(OSError, match=r"the one before it is kept: .*No space left on device"):
         store.save(at(2))
     assert CheckpointStore(tmp_path).load_latest(LAYOUT, fail).round == 1

@@ -12,7 +12,8 @@ import pytest
 from fedfibos.config.experiment import load_experiment, to_toml
 from fedfibos.runs import environment
 from fedfibos.runs.environment import describe, shareable
-from fedfibos.runs.record import RecordError, RunDirectory
+from fedfibos.runs.reading import RecordError
+from fedfibos.runs.record import RunDirectory
 from fedfibos.runs.summary import summarise
 
 
@@ -25,13 +26,16 @@ def experiment(tmp_path):
     return load_experiment(path)
 
 
+EVALUATION = {"global": {"full": 0.5, "submodels": {"mean": None}}, "local": {"mean": None, "by_capacity": {}}}
+
+
 def line(number, **more):
     return {"round": number, "loss": 1.0, "bytes": {"down": 10, "up": 3}, "seconds": 0.5, "rejected": {}, **more}
 
 
 def test_a_new_run_directory(tmp_path, experiment):
     out = tmp_path / "runs" / "first"
-    directory = RunDirectory.open(out, experiment, resume=False)
+    directory = RunDirectory.open(out, to_toml(experiment), resume=False)
     assert directory.path == out
     assert (out / "config.toml").read_text() == to_toml(experiment)
     environment = json.loads((out / "environment.json").read_text())
@@ -41,15 +45,15 @@ def test_a_new_run_directory(tmp_path, experiment):
 
 
 def test_rounds_are_appended_and_cut_back(tmp_path, experiment):
-    directory = RunDirectory.open(tmp_path / "run", experiment, resume=False)
+    directory = RunDirectory.open(tmp_path / "run", to_toml(experiment), resume=False)
     for number in (1, 2, 3):
         directory.append_round(line(number))
         assert len((directory.path / "rounds.jsonl").read_text().splitlines()) == number
     directory.finish({"rounds": 3})
     assert json.loads((directory.path / "final.json").read_text()) == {"rounds": 3}
-    again = RunDirectory.open(tmp_path / "run", experiment, resume=True)
+    again = RunDirectory.open(tmp_path / "run", to_toml(experiment), resume=True)
     assert again.rounds() == [line(1), line(2), line(3)]
-    again.go_on(2, experiment)
+    again.go_on(2, to_toml(experiment))
     assert again.rounds() == [line(1), line(2)]
     assert not (directory.path / "final.json").exists()  # its numbers are no longer those of the record
     again.append_round(line(3))
@@ -59,11 +63,11 @@ def test_rounds_are_appended_and_cut_back(tmp_path, experiment):
 
 
 def test_half_a_line_that_a_kill_left_is_cut_off(tmp_path, experiment):
-    directory = RunDirectory.open(tmp_path / "run", experiment, resume=False)
+    directory = RunDirectory.open(tmp_path / "run", to_toml(experiment), resume=False)
     directory.append_round(line(1))
     with (directory.path / "rounds.jsonl").open("a") as file:
         file.write('{"round": 2, "lo')
-    again = RunDirectory.open(tmp_path / "run", experiment, resume=True)
+    again = RunDirectory.open(tmp_path / "run", to_toml(experiment), resume=True)
     assert again.rounds() == [line(1)]
     again.append_round(line(2))
     assert again.rounds() == [line(1), line(2)]
@@ -72,12 +76,12 @@ def test_half_a_line_that_a_kill_left_is_cut_off(tmp_path, experiment):
 def test_a_directory_of_which_only_temporary_files_were_written_counts_as_new(tmp_path, experiment):
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / ".config.toml.tmp").write_text("see")
-    RunDirectory.open(tmp_path / "run", experiment, resume=True)
+    RunDirectory.open(tmp_path / "run", to_toml(experiment), resume=True)
     assert (tmp_path / "run" / "config.toml").read_text() == to_toml(experiment)
 
 
 def test_a_damaged_line_is_named(tmp_path, experiment):
-    directory = RunDirectory.open(tmp_path / "run", experiment, resume=False)
+    directory = RunDirectory.open(tmp_path / "run", to_toml(experiment), resume=False)
     path = directory.path / "rounds.jsonl"
     path.write_text(json.dumps(line(1)) + "\n{nonsense\n" + json.dumps(line(3)) + "\n")
     with pytest.raises(RecordError, match=r"rounds\.jsonl: line 2 is damaged"):
@@ -88,68 +92,71 @@ def test_a_damaged_line_is_named(tmp_path, experiment):
 
 
 def test_fewer_rounds_than_the_checkpoint_knows_of(tmp_path, experiment):
-    directory = RunDirectory.open(tmp_path / "run", experiment, resume=False)
+    directory = RunDirectory.open(tmp_path / "run", to_toml(experiment), resume=False)
     directory.append_round(line(1))
     with pytest.raises(RecordError, match="the checkpoint is of round 2, got only 1 rounds on record"):
-        directory.go_on(2, experiment)
+        directory.go_on(2, to_toml(experiment))
 
 
 @pytest.mark.parametrize(("finished", "state"), [(False, "an unfinished"), (True, "a finished")])
 def test_a_run_of_the_same_experiment_needs_resume(tmp_path, experiment, finished, state):
-    directory = RunDirectory.open(tmp_path / "run", experiment, resume=False)
+    directory = RunDirectory.open(tmp_path / "run", to_toml(experiment), resume=False)
+    directory.append_round(line(1))
     if finished:
         directory.finish({})
-    with pytest.raises(RecordError, match=f"holds {state} run of this experiment: pass --resume or choose another"):
-        RunDirectory.open(tmp_path / "run", experiment, resume=False)
+    advice = "pass --resume to go on, --overwrite to run it anew, or choose another --out"
+    with pytest.raises(RecordError, match=f"holds {state} run of this experiment: {advice}"):
+        RunDirectory.open(tmp_path / "run", to_toml(experiment), resume=False)
 
 
 def test_more_rounds_are_the_same_experiment_to_go_on_with(tmp_path, experiment):
     """Nothing changes before it is known that there is a checkpoint; then the last round is no longer the last."""
     out = tmp_path / "run"
-    directory = RunDirectory.open(out, experiment, resume=False)
+    directory = RunDirectory.open(out, to_toml(experiment), resume=False)
     for number in (1, 2, 3):
-        directory.append_round(line(number, evaluation={}) if number == 3 else line(number))
+        directory.append_round(line(number, evaluation=EVALUATION) if number == 3 else line(number))
     directory.finish({"rounds": 3})
     before = {path.name: path.read_bytes() for path in out.iterdir()}
     longer = load_experiment(tmp_path / "experiment.toml", ["federation.rounds=5"])
     with pytest.raises(RecordError, match=r"federation\.rounds is 3 there, got 5"):
-        RunDirectory.open(out, longer, resume=False)
-    directory = RunDirectory.open(out, longer, resume=True)
+        RunDirectory.open(out, to_toml(longer), resume=False)
+    directory = RunDirectory.open(out, to_toml(longer), resume=True)
     with pytest.raises(RecordError, match="is finished and no sound checkpoint is left of it"):
-        directory.go_on(0, longer)
+        directory.go_on(0, to_toml(longer))
     (out / ".lock").unlink()
     assert {path.name: path.read_bytes() for path in out.iterdir()} == before
     warned = []
-    directory.go_on(3, longer, warned.append)
+    directory.go_on(3, to_toml(longer), warned.append)
     assert len(warned) == 1
     assert warned[0].startswith("the evaluation of round 3 is no longer on record: it was made because the round was ")
-    directory.go_on(3, longer, warned.append)
+    directory.go_on(3, to_toml(longer), warned.append)
     assert len(warned) == 1
     assert (out / "config.toml").read_text() == to_toml(longer)
     assert not (out / "final.json").exists()
     assert directory.rounds() == [line(1), line(2), line(3)]
     with pytest.raises(RecordError, match=r"federation\.rounds is 5 there, got 3"):
-        RunDirectory.open(out, experiment, resume=True)
+        RunDirectory.open(out, to_toml(experiment), resume=True)
 
 
 def test_a_finished_record_without_its_checkpoints_is_never_started_over(tmp_path, experiment):
     """Committed results are such records."""
-    directory = RunDirectory.open(tmp_path / "run", experiment, resume=False)
+    directory = RunDirectory.open(tmp_path / "run", to_toml(experiment), resume=False)
     directory.append_round(line(1))
     directory.finish({})
     with pytest.raises(RecordError, match="no sound checkpoint is left of it"):
-        RunDirectory.open(tmp_path / "run", experiment, resume=True).go_on(0, experiment)
+        RunDirectory.open(tmp_path / "run", to_toml(experiment), resume=True).go_on(0, to_toml(experiment))
     assert directory.rounds() == [line(1)]
     assert (tmp_path / "run" / "final.json").exists()
 
 
 def test_two_processes_do_not_write_one_directory(tmp_path, experiment):
     out = tmp_path / "run"
-    directory = RunDirectory.open(out, experiment, resume=False)
+    directory = RunDirectory.open(out, to_toml(experiment), resume=False)
     program = (
         "import sys; from pathlib import Path; from fedfibos.config.experiment import load_experiment\n"
+        "from fedfibos.config.experiment import to_toml\n"
         "from fedfibos.runs.record import RunDirectory\n"
-        "RunDirectory.open(Path(sys.argv[1]), load_experiment(sys.argv[2]), resume=True)"
+        "RunDirectory.open(Path(sys.argv[1]), to_toml(load_experiment(sys.argv[2])), resume=True)"
     )
     command = [sys.executable, "-c", program, str(out), str(tmp_path / "experiment.toml")]
     refused = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -168,19 +175,20 @@ def test_two_processes_do_not_write_one_directory(tmp_path, experiment):
 )
 def test_more_rounds_of_another_experiment_are_refused(tmp_path, experiment, both, more, message):
     path, out = tmp_path / "experiment.toml", tmp_path / "run"
-    RunDirectory.open(out, load_experiment(path, both), resume=False)
+    RunDirectory.open(out, to_toml(load_experiment(path, both)), resume=False).append_round(line(1))
+    longer = to_toml(load_experiment(path, [*both, *more, "federation.rounds=5"]))
     with pytest.raises(RecordError) as caught:
-        RunDirectory.open(out, load_experiment(path, [*both, *more, "federation.rounds=5"]), resume=True)
+        RunDirectory.open(out, longer, resume=True)
     assert message in str(caught.value)
 
 
 def test_what_changes_no_round_may_be_another_when_a_run_is_gone_on_with(tmp_path, experiment):
     out = tmp_path / "run"
-    RunDirectory.open(out, experiment, resume=False).append_round(line(1))
+    RunDirectory.open(out, to_toml(experiment), resume=False).append_round(line(1))
     other = load_experiment(tmp_path / "experiment.toml", ["run.checkpoint_every=3", "evaluation.batch_size=7"])
     with pytest.raises(RecordError, match=r"holds another experiment: evaluation\.batch_size is 500 there, got 7"):
-        RunDirectory.open(out, other, resume=False)
-    RunDirectory.open(out, other, resume=True).go_on(1, other)
+        RunDirectory.open(out, to_toml(other), resume=False)
+    RunDirectory.open(out, to_toml(other), resume=True).go_on(1, to_toml(other))
     assert load_experiment(out) == other
 
 
@@ -189,12 +197,12 @@ def test_a_flower_run_goes_on_with_another_deadline_and_more_rounds(tmp_path):
     out = tmp_path / "run"
     directory = RunDirectory.open(out, config.format(3, 4), resume=False)
     for number in (1, 2, 3):
-        directory.append_round(line(number, evaluation={}) if number > 1 else line(number))
+        directory.append_round(line(number, evaluation=EVALUATION) if number > 1 else line(number))
     del directory
     again = RunDirectory.open(out, config.format(5, 2), resume=True)
     again.go_on(3, config.format(5, 2))
     assert (out / "config.toml").read_text() == config.format(5, 2)
-    assert again.rounds() == [line(1), line(2, evaluation={}), line(3)]
+    assert again.rounds() == [line(1), line(2, evaluation=EVALUATION), line(3)]
     with pytest.raises(RecordError, match=r"federation\.rounds is 5 there, got 3"):
         RunDirectory.open(out, config.format(3, 2), resume=True)
 
@@ -215,11 +223,11 @@ def test_a_flower_run_goes_on_with_another_deadline_and_more_rounds(tmp_path):
 )
 def test_another_experiment_is_refused_and_left_alone(tmp_path, experiment, override, message, resume):
     out = tmp_path / "run"
-    RunDirectory.open(out, experiment, resume=False).append_round(line(1))
+    RunDirectory.open(out, to_toml(experiment), resume=False).append_round(line(1))
     before = {path.name: path.read_bytes() for path in out.iterdir()}
     other = load_experiment(tmp_path / "experiment.toml", [override])
     with pytest.raises(RecordError) as caught:
-        RunDirectory.open(out, other, resume=resume)
+        RunDirectory.open(out, to_toml(other), resume=resume)
     assert message in str(caught.value)
     assert {path.name: path.read_bytes() for path in out.iterdir()} == before
 
@@ -228,14 +236,14 @@ def test_a_folder_of_something_else_is_refused(tmp_path, experiment):
     (tmp_path / "photos").mkdir()
     (tmp_path / "photos" / "cat.jpg").write_bytes(b"meow")
     with pytest.raises(RecordError, match="is not empty and no run directory"):
-        RunDirectory.open(tmp_path / "photos", experiment, resume=True)
+        RunDirectory.open(tmp_path / "photos", to_toml(experiment), resume=True)
     (tmp_path / "file").write_text("")
     with pytest.raises(RecordError, match="file cannot be written: Not a directory"):
-        RunDirectory.open(tmp_path / "file", experiment, resume=False)
+        RunDirectory.open(tmp_path / "file", to_toml(experiment), resume=False)
 
 
 def test_a_full_disk_is_one_line_and_loses_nothing(tmp_path, experiment, monkeypatch):
-    directory = RunDirectory.open(tmp_path / "run", experiment, resume=False)
+    directory = RunDirectory.open(tmp_path / "run", to_toml(experiment), resume=False)
     directory.append_round(line(1))
 
     def full(descriptor):
@@ -256,7 +264,7 @@ def test_a_full_disk_is_one_line_and_loses_nothing(tmp_path, experiment, monkeyp
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="this system has no /dev/full")
 def test_a_really_full_device(tmp_path, experiment):
-    directory = RunDirectory.open(tmp_path / "run", experiment, resume=False)
+    directory = RunDirectory.open(tmp_path / "run", to_toml(experiment), resume=False)
     (directory.path / "rounds.jsonl").symlink_to("/dev/full")
     with pytest.raises(RecordError, match=r"rounds\.jsonl cannot be written: No space left on device"):
         directory.append_round(line(1))
@@ -265,25 +273,25 @@ def test_a_really_full_device(tmp_path, experiment):
 def test_a_run_from_before_a_setting_existed_goes_on(tmp_path, experiment):
     """What its file does not have was what it is by default; another value is another experiment."""
     out = tmp_path / "run"
-    RunDirectory.open(out, experiment, resume=False)
+    RunDirectory.open(out, to_toml(experiment), resume=False).append_round(line(1))
     text = (out / "config.toml").read_text()
     assert "held = []\n" in text
     (out / "config.toml").write_text(text.replace("held = []\n", ""))
-    RunDirectory.open(out, experiment, resume=True)
+    RunDirectory.open(out, to_toml(experiment), resume=True)
     other = replace(experiment, model=replace(experiment.model, held=("classifier",)))
     with pytest.raises(RecordError, match=r"model.held is \[\] there, got \['classifier'\]"):
-        RunDirectory.open(out, other, resume=True)
+        RunDirectory.open(out, to_toml(other), resume=True)
 
 
 def test_a_resumption_elsewhere_is_added_to_the_environment(tmp_path, experiment):
     out = tmp_path / "run"
-    RunDirectory.open(out, experiment, resume=False)
+    RunDirectory.open(out, to_toml(experiment), resume=False).append_round(line(1))
     path = out / "environment.json"
     first = json.loads(path.read_text())
-    RunDirectory.open(out, experiment, resume=True)
+    RunDirectory.open(out, to_toml(experiment), resume=True)
     assert json.loads(path.read_text()) == first
     path.write_text(json.dumps({**first, "torch": "2.6.0"}))
-    RunDirectory.open(out, experiment, resume=True)
+    RunDirectory.open(out, to_toml(experiment), resume=True)
     assert json.loads(path.read_text()) == {**first, "torch": "2.6.0", "resumed": [first]}
 
 
@@ -406,9 +414,9 @@ def test_a_command_line_is_recorded_without_its_secrets():
 def test_a_run_is_not_gone_on_with_on_other_examples(tmp_path, experiment):
     """Another numpy may draw another partition from the same seed, and other files hold other examples."""
     out = tmp_path / "run"
-    RunDirectory.open(out, experiment, resume=False, began={"dealt_sha256": "aa"}).append_round(line(1))
-    RunDirectory.open(out, experiment, resume=True, began={"dealt_sha256": "aa"})
+    RunDirectory.open(out, to_toml(experiment), resume=False, began={"dealt_sha256": "aa"}).append_round(line(1))
+    RunDirectory.open(out, to_toml(experiment), resume=True, began={"dealt_sha256": "aa"})
     before = (out / "environment.json").read_bytes()
     with pytest.raises(RecordError, match=r"holds a run whose clients had other examples: .* choose another --out"):
-        RunDirectory.open(out, experiment, resume=True, began={"dealt_sha256": "bb"})
+        RunDirectory.open(out, to_toml(experiment), resume=True, began={"dealt_sha256": "bb"})
     assert (out / "environment.json").read_bytes() == before

@@ -125,9 +125,9 @@ def test_two_processes_share_a_study(study, tmp_path):
     first, _ = load_study(study, only=only).runs
     out = tmp_path / "out"
     program = (
-        "import sys; from pathlib import Path; from fedfibos.config.experiment import load_experiment\n"
+        "import sys; from pathlib import Path; from fedfibos.config.experiment import load_experiment, to_toml\n"
         "from fedfibos.runs.record import RunDirectory\n"
-        "held = RunDirectory.open(Path(sys.argv[1]), load_experiment(sys.argv[2]), resume=True)\n"
+        "held = RunDirectory.open(Path(sys.argv[1]), to_toml(load_experiment(sys.argv[2])), resume=True)\n"
         "print('held', flush=True); sys.stdin.read()"
     )
     (tmp_path / "first.toml").write_text(to_toml(first.experiment))

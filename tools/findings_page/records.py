@@ -11,7 +11,7 @@ from typing import Any
 
 from fedfibos.common.statistics import Spread, spread
 from fedfibos.report.records import Record, read_record
-from fedfibos.runs.record import FINAL
+from fedfibos.runs.files import FINAL
 
 ACCURACIES: Mapping[str, tuple[str, ...]] = {
     "global, full": ("global_accuracy", "full", "last"),

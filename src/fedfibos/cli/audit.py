@@ -14,10 +14,9 @@ from fedfibos.analysis.audit import WAYS, audit
 from fedfibos.cli.terminal import warn
 from fedfibos.common.atomic_files import write_whole
 from fedfibos.common.formatting import percent
+from fedfibos.runs.files import AUDIT
 from fedfibos.simulation.reopen import reopen
 from fedfibos.streams import stream
-
-FILE = "audit.json"
 
 
 def audit_run(run: Path, batch_size: int, data_dir: Path | None, device: str, console: Console) -> None:
@@ -38,8 +37,8 @@ def audit_run(run: Path, batch_size: int, data_dir: Path | None, device: str, co
         batch_size,
     )
     console.print(audit_table(result))
-    write_whole(run / FILE, json.dumps(result, indent=1) + "\n")
-    console.print(f"written: {run / FILE}", markup=False, highlight=False, soft_wrap=True)
+    write_whole(run / AUDIT, json.dumps(result, indent=1) + "\n")
+    console.print(f"written: {run / AUDIT}", markup=False, highlight=False, soft_wrap=True)
 
 
 def audit_table(result: Mapping[str, Any]) -> Table:

@@ -13,7 +13,7 @@ def search_here() -> None:
 
 def search_beside(experiment: Path) -> None:
     """Look for it beside an experiment's file, or among the copies that a run directory keeps, and then here."""
-    from fedfibos.runs.record import CODE
+    from fedfibos.runs.files import CODE
 
     here = str(Path.cwd())
     before = sys.path.index(here) if here in sys.path else len(sys.path)

@@ -14,11 +14,10 @@ from rich.table import Table
 from fedfibos.analysis.diagnose import READINGS, diagnose
 from fedfibos.cli.terminal import warn
 from fedfibos.common.atomic_files import write_whole
-from fedfibos.runs.record import RecordError
+from fedfibos.runs.files import DIAGNOSIS
+from fedfibos.runs.reading import RecordError
 from fedfibos.simulation.reopen import reopen
 from fedfibos.streams import stream
-
-FILE = "diagnosis.json"
 
 LEGEND = (
     "ε: the surrogate, squares of the weights left out times their squared Fisher. e: squared difference of the "
@@ -59,8 +58,8 @@ def diagnose_run(
     result = diagnose(world.method, world.model, at.state, at.params, clients, capacities, generator)
     console.width = max(console.width, 112)  # narrower, numbers would be cut
     console.print(diagnosis_table(result))
-    write_whole(run / FILE, json.dumps(result, indent=1) + "\n")
-    console.print(f"written: {run / FILE}", markup=False, highlight=False, soft_wrap=True)
+    write_whole(run / DIAGNOSIS, json.dumps(result, indent=1) + "\n")
+    console.print(f"written: {run / DIAGNOSIS}", markup=False, highlight=False, soft_wrap=True)
 
 
 def diagnosis_table(diagnosis: Mapping[str, Any]) -> Group:

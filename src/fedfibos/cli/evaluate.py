@@ -13,7 +13,7 @@ from fedfibos.cli.terminal import warn
 from fedfibos.common.atomic_files import write_whole
 from fedfibos.common.formatting import percent
 from fedfibos.runs.environment import describe
-from fedfibos.runs.record import EVALUATION
+from fedfibos.runs.files import EVALUATION
 from fedfibos.simulation.reopen import reopen
 from fedfibos.simulation.world import setting_of
 

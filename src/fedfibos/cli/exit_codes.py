@@ -10,7 +10,7 @@ def exit_code(error: Exception) -> int | None:
     from fedfibos.common.extras import MissingExtraError
     from fedfibos.common.validation import ExperimentError
     from fedfibos.round import NoUploadError
-    from fedfibos.runs.record import RecordError
+    from fedfibos.runs.reading import RecordError
     from fedfibos.simulation import WorkerError
 
     if isinstance(error, ExperimentError | MissingExtraError):

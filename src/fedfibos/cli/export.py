@@ -23,7 +23,8 @@ from fedfibos.export.formats import describe, export_submodel, submodel_module
 from fedfibos.method import Method
 from fedfibos.model import Model, keeps_statistics
 from fedfibos.runs.checkpoint import Checkpoint, CheckpointStore
-from fedfibos.runs.record import CONFIG, RunDirectory
+from fedfibos.runs.files import CONFIG
+from fedfibos.runs.record import RunDirectory
 from fedfibos.simulation.reopen import reopen
 from fedfibos.training import LocalTraining
 from fedfibos.types import Client, Dataset

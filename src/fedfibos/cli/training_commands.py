@@ -20,6 +20,9 @@ def run(
     overrides: Overrides = None,
     out: Annotated[Path | None, typer.Option(callback=not_an_option, help="Run directory to write.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --out.")] = False,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Remove the run in --out first; files that are not a run's stay.")
+    ] = False,
     workers: Workers = None,
     device: TrainOn = Device.cpu,
     data_dir: DataDir = None,
@@ -35,6 +38,8 @@ def run(
         out = experiment
     if out is None and not dry_run:
         return fail("a run needs --out DIR, the run directory to write", WRONG_USAGE)
+    if resume and overwrite:
+        return fail("--resume goes on with the run in --out and --overwrite removes it: pass one of them", WRONG_USAGE)
     settings = load_experiment(experiment, overrides or ())
     if out is None or dry_run:
         from fedfibos.cli.dry_run import show_plan
@@ -48,7 +53,8 @@ def run(
     again += ["--data-dir", str(data_dir)] if data_dir is not None else []
     again += ["--device", device.value] if device is not Device.cpu else []
     again += ["--workers", str(workers)] if workers is not None else []
-    return _simulate(settings, out, again, resume=resume, workers=workers, device=device.value, data_dir=data_dir)
+    options = {"workers": workers, "device": device.value, "data_dir": data_dir}
+    return _simulate(settings, out, again, resume=resume, overwrite=overwrite, **options)
 
 
 def _simulate(settings: Any, out: Path, again: Sequence[str], **options: Any) -> int:

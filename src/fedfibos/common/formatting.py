@@ -27,6 +27,12 @@ def counted(number: int, word: str) -> str:
     return f"{number:,} {word}{'' if number == 1 else 's'}"
 
 
+def first_line(error: BaseException) -> str:
+    """What an error says, in one line; its type where it says nothing."""
+    lines = str(error).strip().splitlines()
+    return lines[0] if lines else type(error).__name__
+
+
 def bytes_in(text: str) -> float:
     """A number of bytes as people write it: ``3MB`` -> 3,000,000; without a unit it is in bytes.
 

@@ -20,7 +20,7 @@ from fedfibos.common.atomic_files import whole
 from fedfibos.flower.task import Task
 from fedfibos.method import ClientScored
 from fedfibos.runs.checkpoint import KEEP
-from fedfibos.runs.record import fixed_settings
+from fedfibos.runs.same_experiment import fixed_settings
 from fedfibos.scores.rows import MemoryRows
 from fedfibos.submodel import Mask
 from fedfibos.types import Client, State, Upload

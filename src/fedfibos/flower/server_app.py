@@ -92,9 +92,9 @@ class _Server:
 
     def __init__(self, task: Task, grid: Grid, out: Path, resume: bool, evaluation: Evaluate | None) -> None:
         self.task, self.grid, self.evaluation = task, grid, evaluation
-        self.directory = RunDirectory.open(out, task.settings, resume)
+        self.directory = RunDirectory.open(out, task.settings, resume=resume)
         self.store = CheckpointStore(out)
-        checkpoint = self.store.load_latest(task.model.layout, LOG.warning) if resume else None
+        checkpoint = self.store.load_latest(task.model.layout, LOG.warning, to_go_on=True) if resume else None
         if checkpoint is None:
             params = task.model.initial_params()
             checkpoint = Checkpoint(0, params, first_state(task.method, params))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from collections.abc import Iterable, Mapping
@@ -12,7 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from fedfibos.config.experiment import Experiment, load_experiment
-from fedfibos.runs.record import CONFIG, ENVIRONMENT, EVALUATION, FINAL, ROUNDS, RecordError, RunDirectory
+from fedfibos.runs.files import CONFIG, ENVIRONMENT, EVALUATION, FINAL, ROUNDS
+from fedfibos.runs.reading import RecordError, check, read_object
+from fedfibos.runs.record import RunDirectory
+from fedfibos.runs.shapes import ENVIRONMENT_SHAPE, FINAL_SHAPE, LATER_SHAPE, SPREAD_SHAPE
 
 SEED = re.compile(r"seed-\d+")
 """The last folder of a study's run, below those of its variants."""
@@ -105,21 +107,24 @@ def read_record(path: Path, name: str | None = None) -> Record:
     """
     experiment = load_experiment(path)
     rounds = tuple(RunDirectory(path).rounds())
-    final = _read_json(path / FINAL) if (path / FINAL).exists() else None
+    for number, record in enumerate(rounds, start=1):
+        if "evaluation" in record:
+            check(f"{path / ROUNDS}: line {number}", record["evaluation"], SPREAD_SHAPE)
+    final: Mapping[str, Any] | None = read_object(path / FINAL, FINAL_SHAPE) if (path / FINAL).exists() else None
     if final is not None and len(rounds) != experiment.federation.rounds:
         got = f"got {len(rounds)}" if (path / ROUNDS).exists() else "there is no such file"
         raise RecordError(
             f"{path / ROUNDS}: must have the {experiment.federation.rounds} rounds of a finished run, {got}"
         )
     if final is not None and (path / EVALUATION).exists():
-        final = _completed(final, _read_json(path / EVALUATION))
-    return Record(name or path.name, experiment, _read_json(path / ENVIRONMENT), rounds, final)
+        final = _completed(final, read_object(path / EVALUATION, LATER_SHAPE))
+    return Record(name or path.name, experiment, read_object(path / ENVIRONMENT, ENVIRONMENT_SHAPE), rounds, final)
 
 
 def _completed(final: Mapping[str, Any], later: Mapping[str, Any]) -> Mapping[str, Any]:
     """Results that lack the adjusted accuracy, with what ``fedfibos evaluate`` measured at the last round."""
     local = final["local_accuracy"]
-    if "adjusted" in local or later["round"] != final["rounds"]:
+    if "adjusted" in local or later["round"] != final.get("rounds"):
         return final
     found = later["local"]["adjusted"]
     by_capacity = {key: {"last": value} for key, value in found["by_capacity"].items()}
@@ -127,15 +132,3 @@ def _completed(final: Mapping[str, Any], later: Mapping[str, Any]) -> Mapping[st
         **final,
         "local_accuracy": {**local, "adjusted": {"mean": {"last": found["mean"]}, "by_capacity": by_capacity}},
     }
-
-
-def _read_json(path: Path) -> Mapping[str, Any]:
-    try:
-        values = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise RecordError(f"{path}: cannot be read: {error.strerror}") from None
-    except ValueError as error:
-        raise RecordError(f"{path}: is damaged: {error}") from None
-    if not isinstance(values, dict):
-        raise RecordError(f"{path}: must hold an object, got {type(values).__name__}")
-    return values

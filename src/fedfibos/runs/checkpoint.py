@@ -1,29 +1,32 @@
 """Checkpoints: parameters and server state, written so that a kill at any moment loses at most the rounds since.
 
 A checkpoint is a directory ``checkpoint/round-000120``: ``params.safetensors``, ``state.safetensors``, and
-``meta.json`` with the round and the SHA-256 of every file it refers to. It is written under a temporary name, synced
-and renamed. Per-client rows lie beside it, ``checkpoint/rows/000017-000112.safetensors`` (client, round of writing):
-a checkpoint refers to them and writes only those that are new. Rows whose home is the disk or the clients are such
-files already: a checkpoint syncs them and names them. The last two checkpoints are kept.
+``meta.json`` (:mod:`fedfibos.runs.manifest`) with the round, the SHA-256 of every file it refers to, that of the rounds
+on record before it, and one of all this. It is written under a temporary name, synced and renamed. Per-client rows lie
+beside it, ``checkpoint/rows/000017-000112.safetensors`` (client, round of writing): a checkpoint refers to them and
+writes only those that are new. Rows whose home is the disk or the clients are such files already: a checkpoint syncs
+them and names them. The last two checkpoints are kept.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
-import os
-import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from torch import Tensor
 
+from fedfibos.common.formatting import first_line
 from fedfibos.params import Layout, Params
+from fedfibos.runs.files import CHECKPOINT, CLIENTS, ROUNDS
+from fedfibos.runs.manifest import META, Manifest, decode
+from fedfibos.runs.reading import RecordError
+from fedfibos.runs.rounds import digests, same_history
+from fedfibos.runs.same_experiment import ELSEWHERE
+from fedfibos.runs.synced import remove, sha256_of, sync_file, sync_folder, sync_write, write_tensors
 from fedfibos.scores.files import Bytes, FileRows, Home, RowFile
 from fedfibos.scores.rows import MemoryRows, Rows
 from fedfibos.types import State
@@ -31,13 +34,11 @@ from fedfibos.types import State
 KEEP = 2
 """Checkpoints that are kept: the last ones."""
 
+PARAMS, STATE = "params.safetensors", "state.safetensors"
+
 
 class OtherModelError(ValueError):
     """A sound checkpoint of a model with another number of parameters."""
-
-
-class DamagedCheckpointError(RuntimeError):
-    """A checkpoint whose files are not what its ``meta.json`` says."""
 
 
 @dataclass(frozen=True)
@@ -58,9 +59,9 @@ class CheckpointStore:
     """The checkpoints of one run directory."""
 
     def __init__(self, run: Path, home: Home = "memory", score_bytes: Bytes = 4) -> None:
-        self.folder = run / "checkpoint"
+        self.folder, self.rounds = run / CHECKPOINT, run / ROUNDS
         self.home, self.score_bytes = home, score_bytes
-        self.rows_folder = run / "clients" if home == "client" else self.folder / "rows"
+        self.rows_folder = run / CLIENTS if home == "client" else self.folder / "rows"
         self._written: dict[int, tuple[Tensor, str, str]] = {}  # client -> (its row, file, SHA-256)
 
     def save(self, checkpoint: Checkpoint) -> None:
@@ -71,67 +72,97 @@ class CheckpointStore:
         """
         self.folder.mkdir(parents=True, exist_ok=True)
         self.rows_folder.mkdir(parents=True, exist_ok=True)
-        name = f"round-{checkpoint.round:06d}"
-        temporary = self.folder / f".{name}.tmp"
-        shutil.rmtree(temporary, ignore_errors=True)
+        temporary = self.folder / f".round-{checkpoint.round:06d}.tmp"
+        remove(temporary)
         temporary.mkdir()
         try:
-            files = {
-                "params.safetensors": _write({"flat": checkpoint.params.flat}, temporary / "params.safetensors"),
-                "state.safetensors": _write(dict(checkpoint.state.tensors), temporary / "state.safetensors"),
-            }
-            rows: dict[str, str] = {}
-            for client in checkpoint.state.rows.clients():
-                file, digest = self._save_row(client, checkpoint)
-                rows[str(client)] = file
-                files[self._row_path(file)] = digest
-            layout = checkpoint.params.layout
-            meta: dict[str, Any] = {"round": checkpoint.round, "size": layout.size, "layout": layout.digest.hex()}
-            meta |= {"files": files, "rows": rows}
-            if isinstance(checkpoint.state.rows, FileRows):
-                meta["row_writes"] = checkpoint.state.rows.writes
-            _sync_write(temporary / "meta.json", json.dumps(meta, indent=1).encode())
-            _sync_folder(temporary)
+            manifest = self._write_files(checkpoint, temporary)
+            sync_write(temporary / META, manifest.encode())
+            sync_folder(temporary)
         except BaseException:
-            shutil.rmtree(temporary, ignore_errors=True)
+            remove(temporary)
             raise
-        final = self.folder / name
-        shutil.rmtree(final, ignore_errors=True)
+        final = self.folder / manifest.folder
+        remove(final)
         temporary.rename(final)
-        _sync_folder(self.folder)
-        self._drop_old()
+        sync_folder(self.folder)
+        self._drop_others(checkpoint.round)
 
-    def load_latest(self, layout: Layout, warn: Callable[[str], None]) -> Checkpoint | None:
+    def _write_files(self, checkpoint: Checkpoint, folder: Path) -> Manifest:
+        """Write the tensors, and the rows that are new."""
+        state, layout = checkpoint.state, checkpoint.params.layout
+        files = {
+            PARAMS: write_tensors({"flat": checkpoint.params.flat}, folder / PARAMS),
+            STATE: write_tensors(dict(state.tensors), folder / STATE),
+        }
+        rows: dict[int, str] = {}
+        for client in state.rows.clients():
+            rows[client], digest = self._save_row(client, checkpoint)
+            files[self._row_path(rows[client])] = digest
+        writes = state.rows.writes if isinstance(state.rows, FileRows) else None
+        history = digests(self.rounds, checkpoint.round)
+        return Manifest(checkpoint.round, layout.size, layout.digest.hex(), files, rows, writes, *history)
+
+    def load_latest(self, layout: Layout, warn: Callable[[str], None], *, to_go_on: bool = False) -> Checkpoint | None:
         """The newest sound checkpoint; damaged ones are reported through ``warn`` and passed over.
+
+        Args:
+            layout: Of the model's parameters.
+            warn: Called with what is to be known, in one line.
+            to_go_on: Whether the run goes on from it: then the rounds on record must be those that it was written
+                after.
 
         Raises:
             OtherModelError: It is of another model, or of the same with other parts held.
+            RecordError: Sound checkpoints are there, and the rounds on record are those of none.
         """
-        for path in reversed(self._finished()):
+        left, other_past = self._finished(), False
+        while left:
+            path = left.pop()
             try:
-                return self._load(path, layout)
-            except DamagedCheckpointError as error:
-                warn(f"checkpoint {path.name} is damaged ({error}): using the one before it")
+                manifest = self._sound(path)
+                checkpoint = self._load(path, manifest, layout)
+                if not to_go_on or same_history(self.rounds, manifest.round, manifest.records, manifest.evaluation):
+                    return checkpoint
+                what = f"was written after other rounds than the first {manifest.round} of {self.rounds.name}"
+                other_past = True
+            except OtherModelError:
+                raise
+            except (OSError, ValueError, KeyError, SafetensorError) as error:
+                what = f"is damaged ({first_line(error)})"
+            warn(f"checkpoint {path.name} {what}: " + (f"using {left[-1].name}" if left else "there is none before it"))
+        if other_past:
+            raise RecordError(
+                f"{self.rounds} is damaged: the checkpoints are of other rounds than are in it: {ELSEWHERE}"
+            )
         return None
 
-    def _load(self, path: Path, layout: Layout) -> Checkpoint:
-        try:
-            meta: dict[str, Any] = json.loads((path / "meta.json").read_text())
-            for file, digest in meta["files"].items():
-                if _digest(path / file) != digest:
-                    raise DamagedCheckpointError(f"{file} does not have the recorded SHA-256")
-            if meta["size"] != layout.size:
-                raise OtherModelError(f"{path} is of a model of {meta['size']} parameters, got one of {layout.size}")
-            if meta.get("layout", layout.digest.hex()) != layout.digest.hex():  # older checkpoints have none
-                raise OtherModelError(f"{path} is of a model with other tensors, or with other parts held")
-            flat = load_file(path / "params.safetensors")["flat"]
-            state = State(load_file(path / "state.safetensors"))
-            rows = self._load_rows(path, meta)
-        except OtherModelError:
-            raise
-        except (OSError, ValueError, KeyError, SafetensorError) as error:
-            raise DamagedCheckpointError(str(error).splitlines()[0]) from error
-        return Checkpoint(meta["round"], Params(layout, flat), replace(state, rows=rows))
+    def _load(self, path: Path, manifest: Manifest, layout: Layout) -> Checkpoint:
+        if manifest.size != layout.size:
+            raise OtherModelError(f"{path} is of a model of {manifest.size} parameters, got one of {layout.size}")
+        if manifest.layout != layout.digest.hex():
+            raise OtherModelError(f"{path} is of a model with other tensors, or with other parts held")
+        flat = load_file(path / PARAMS)["flat"]
+        state = State(load_file(path / STATE), self._load_rows(path, manifest))
+        return Checkpoint(manifest.round, Params(layout, flat), state)
+
+    def _sound(self, path: Path) -> Manifest:
+        """The metadata of a checkpoint whose files are what they were when it was written.
+
+        Raises:
+            OSError, ValueError: They are not; in one line.
+        """
+        manifest = decode((path / META).read_bytes())
+        if path.name != manifest.folder:
+            raise ValueError(f"{META} is of {manifest.folder}")
+        if manifest.files.keys() != {PARAMS, STATE, *map(self._row_path, manifest.rows.values())}:
+            raise ValueError(f"{META} names other files than a checkpoint of these rows has")
+        if (manifest.row_writes is None) != (self.home == "memory"):
+            raise ValueError(f"{META} is of scores that are kept elsewhere than run.score_home = {self.home!r}")
+        for file, digest in manifest.files.items():
+            if sha256_of(path / file) != digest:
+                raise ValueError(f"{file} does not have the recorded SHA-256")
+        return manifest
 
     def empty_rows(self) -> Rows:
         """A store without rows, in the run's score home."""
@@ -144,24 +175,24 @@ class CheckpointStore:
 
     def _row_path(self, file: str) -> str:
         """A row file as seen from a checkpoint's folder."""
-        return f"../../clients/{file}" if self.home == "client" else f"../rows/{file}"
+        return f"../../{CLIENTS}/{file}" if self.home == "client" else f"../rows/{file}"
 
-    def _load_rows(self, path: Path, meta: dict[str, Any]) -> Rows:
-        names = {int(client): file for client, file in meta["rows"].items()}
-        if self.home == "memory":
-            rows = {}
-            for client, file in names.items():
-                rows[client] = row = load_file(path / self._row_path(file))["row"]
-                self._written[client] = (row, file, meta["files"][self._row_path(file)])
-            return MemoryRows(rows)
-        files = {n: RowFile(file, meta["files"][self._row_path(file)]) for n, file in names.items()}
-        return FileRows(self.rows_folder, files, meta["row_writes"], self.score_bytes)
+    def _load_rows(self, path: Path, manifest: Manifest) -> Rows:
+        digests = {client: manifest.files[self._row_path(file)] for client, file in manifest.rows.items()}
+        if manifest.row_writes is not None:
+            files = {client: RowFile(file, digests[client]) for client, file in manifest.rows.items()}
+            return FileRows(self.rows_folder, files, manifest.row_writes, self.score_bytes)
+        rows = {}
+        for client, file in manifest.rows.items():
+            rows[client] = row = load_file(path / self._row_path(file))["row"]
+            self._written[client] = (row, file, digests[client])
+        return MemoryRows(rows)
 
     def _save_row(self, client: int, checkpoint: Checkpoint) -> tuple[str, str]:
         """Write a client's row unless the file of this very row exists; return its name and digest."""
         folder, rows = self.rows_folder, checkpoint.state.rows
         if isinstance(rows, FileRows):
-            _sync_file(folder / rows.files[client].name)
+            sync_file(folder / rows.files[client].name)
             return rows.files[client].name, rows.files[client].sha256
         row = rows.get(client)
         assert row is not None
@@ -169,63 +200,35 @@ class CheckpointStore:
         if known is not None and known[0] is row and (folder / known[1]).exists():
             return known[1:]  # not the digest of what is there now: it may have been damaged since
         file = f"{client:06d}-{checkpoint.round:06d}.safetensors"
-        digest = _write({"row": row}, folder / f".{file}.tmp")
+        digest = write_tensors({"row": row}, folder / f".{file}.tmp")
         (folder / f".{file}.tmp").rename(folder / file)
         self._written[client] = (row, file, digest)
         return file, digest
 
     def _finished(self) -> list[Path]:
-        numbers = {path: path.name.removeprefix("round-") for path in self.folder.glob("round-*")}
-        return sorted((path for path in numbers if numbers[path].isdecimal()), key=lambda path: int(numbers[path]))
+        found = (path for path in self.folder.glob("round-*") if path.name.removeprefix("round-").isdecimal())
+        return sorted(found, key=_number)
 
-    def _drop_old(self) -> None:
-        kept = self._finished()[-KEEP:]
-        for path in self._finished()[:-KEEP]:
-            shutil.rmtree(path)
+    def _drop_others(self, newest: int) -> None:
+        """Keep the last checkpoints up to the newest; later ones are damaged and were passed over."""
+        finished = self._finished()
+        kept = [path for path in finished if _number(path) <= newest][-KEEP:]
+        for path in finished:
+            if path not in kept:
+                remove(path)
         self._drop_rows(kept, set())
 
     def _drop_rows(self, kept: list[Path], wanted: set[str]) -> None:
         """Remove the row files that are neither wanted nor named by a kept checkpoint."""
         for path in kept:
             try:
-                wanted |= set(json.loads((path / "meta.json").read_text())["rows"].values())
-            except (OSError, ValueError, KeyError):
+                wanted |= set(decode((path / META).read_bytes()).rows.values())
+            except (OSError, ValueError):
                 return  # a damaged checkpoint: keep every row rather than guess
         for file in self.rows_folder.glob("*.safetensors"):
             if file.name not in wanted:
                 file.unlink()
 
 
-def _write(tensors: dict[str, Tensor], path: Path) -> str:
-    """Write tensors, sync, return the file's SHA-256."""
-    try:
-        save_file({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}, path)
-    except SafetensorError as error:  # how the library reports a full disk
-        raise OSError(f"the checkpoint could not be written, the one before it is kept: {error}") from error
-    _sync_file(path)
-    return _digest(path)
-
-
-def _sync_file(path: Path) -> None:
-    with path.open("rb") as file:
-        os.fsync(file.fileno())
-
-
-def _sync_write(path: Path, content: bytes) -> None:
-    with path.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-
-
-def _sync_folder(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
-def _digest(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+def _number(path: Path) -> int:
+    return int(path.name.removeprefix("round-"))

@@ -16,8 +16,8 @@ import json
 import os
 import tomllib
 import weakref
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,53 +29,62 @@ except ImportError:  # not a POSIX system: nothing keeps two processes from one 
 
 from fedfibos.common.atomic_files import write_whole
 from fedfibos.common.dotted_keys import flat
-from fedfibos.common.user_code import is_own, module_file, source_sha256
-from fedfibos.common.validation import shown
-from fedfibos.config.experiment import Experiment, load_experiment, to_toml
 from fedfibos.runs.environment import describe
+from fedfibos.runs.files import (
+    CONFIG,
+    ENVIRONMENT,
+    FINAL,
+    LOCK,
+    ROUNDS,
+    begun,
+    foreign,
+    remove_own,
+    written_or_said,
+)
+from fedfibos.runs.own_code import keep_code, own_code, warn_of_changes
+from fedfibos.runs.reading import RecordError, read_object
+from fedfibos.runs.rounds import checked, encoded, lines_of
+from fedfibos.runs.same_experiment import ELSEWHERE, ROUNDS_KEY, check_same, settings_in
+from fedfibos.runs.shapes import ENVIRONMENT_SHAPE
 
-CONFIG = "config.toml"
-ENVIRONMENT = "environment.json"
-ROUNDS = "rounds.jsonl"
-FINAL = "final.json"
-EVALUATION = "evaluation.json"
 DEALT = "dealt_sha256"
 """Key of ``environment.json``: digest of who has which examples."""
 
 INITIAL = "initial_sha256"
 """Key of ``environment.json``: digest of the parameters that the run begins with."""
 
-CODE = "code"
-"""Folder of the copies of a user's own modules."""
-
-LOCK = ".lock"
-ROUNDS_KEY = "federation.rounds"
-
-FREE = frozenset(
-    {
-        "evaluation.batch_size",
-        "run.checkpoint_every",
-        "federation.checkpoint_every",  # this and the following: of a Flower app
-        "federation.deadline",
-        "federation.device",
-        "federation.min_participants",
-        "federation.wait",
-    }
-)
-"""Settings that change no round, or only when one ends: a run may be gone on with under others."""
-
-
-def fixed_settings(config: str) -> dict[str, Any]:
-    """The settings, of a TOML text, that no resumption may change: dotted key -> value."""
-    return {key: value for key, value in flat(tomllib.loads(config)).items() if key not in FREE and key != ROUNDS_KEY}
-
-
-class RecordError(RuntimeError):
-    """A run directory that cannot be used or written; the message is one line."""
-
 
 class BusyError(RecordError):
     """A run directory that another process is writing."""
+
+
+def check_usable(out: Path, config: str, *, resume: bool = False, overwrite: bool = False) -> bool:
+    """Whether the run of a directory is gone on with under other settings; nothing is written.
+
+    A directory in which no round was finished is nobody's run: any experiment may begin in it.
+
+    Args:
+        out: The directory.
+        config: The experiment, as the text of a TOML file with every setting.
+        resume: As of :meth:`RunDirectory.open`.
+        overwrite: As there.
+
+    Raises:
+        RecordError: As there.
+    """
+    with written_or_said(out):
+        if foreign(out):
+            raise RecordError(f"{out} is not empty and no run directory: choose another --out")
+        if overwrite or not begun(out):
+            return False
+        changed = check_same(out, config, resume)
+        if not resume:
+            state = "a finished" if (out / FINAL).exists() else "an unfinished"
+            raise RecordError(
+                f"{out} holds {state} run of this experiment: pass --resume to go on, --overwrite to run it "
+                "anew, or choose another --out"
+            )
+        return changed
 
 
 @dataclass(frozen=True)
@@ -92,8 +101,10 @@ class RunDirectory:
     def open(
         cls,
         out: Path,
-        experiment: Experiment | str,
-        resume: bool,
+        config: str,
+        *,
+        resume: bool = False,
+        overwrite: bool = False,
         device: str = "cpu",
         warn: Callable[[str], None] = lambda text: None,
         began: Mapping[str, str] | None = None,
@@ -102,49 +113,41 @@ class RunDirectory:
 
         Args:
             out: The directory; made if it is not there. With ``resume`` it may also be new or empty.
-            experiment: What is run: an experiment, or the text of a TOML file that says it.
+            config: What is run, as the text of a TOML file with every setting.
             resume: Whether a run of the same experiment that is already there is continued; with other values of
-                :data:`FREE` too, and with more rounds than it had, unless its learning rate follows a schedule over
-                all of them (``cosine``).
+                :data:`fedfibos.runs.same_experiment.FREE` too, and with more rounds than it had, unless its learning
+                rate follows a schedule over all of them (``cosine``).
+            overwrite: Whether a run that is already there is removed first; files that are not a run's stay.
             device: ``cpu`` or ``cuda``, for ``environment.json``.
             warn: Told where the user's own code has changed since.
             began: Digests of what the run begins with, for ``environment.json``: :data:`DEALT`, :data:`INITIAL`.
 
         Raises:
             RecordError: It holds another experiment (names the first key that differs), a run of the same one while
-                ``resume`` is not given or whose data were dealt otherwise, other files, is another process's, or cannot
-                be written.
+                ``resume`` is not given or whose data were dealt otherwise, other files, is damaged, is another
+                process's, or cannot be written.
         """
         directory = cls(out)
-        config = experiment if isinstance(experiment, str) else to_toml(experiment)
-        with _one_line(out):
-            there, changed = (out / CONFIG).exists(), False
-            if there:
-                changed = directory._check_same(config, resume)
-                if not resume:
-                    state = "a finished" if (out / FINAL).exists() else "an unfinished"
-                    raise RecordError(
-                        f"{out} holds {state} run of this experiment: pass --resume or choose another --out"
-                    )
-            elif out.exists() and any(not _temporary(path) for path in out.iterdir()):
-                raise RecordError(f"{out} is not empty and no run directory: choose another --out")
+        changed = check_usable(out, config, resume=resume, overwrite=overwrite)
+        with written_or_said(out):
             out.mkdir(parents=True, exist_ok=True)
             directory._lock()
-            if not there:
+            if overwrite or not begun(out):
+                remove_own(out)
                 write_whole(out / CONFIG, config)
             if changed or not (out / FINAL).exists():  # nothing is made of a finished run
-                directory._note_environment(device, own_code(experiment), warn, began or {})
-                directory._keep_code(experiment)
+                directory._note_environment(device, own_code(config), warn, began or {})
+                keep_code(out, config)
             directory._drop_unfinished_line()
         return directory
 
-    def _keep_code(self, experiment: Experiment | str) -> None:
-        """Copies of the modules that the experiment names: a run is looked at from elsewhere too, and later."""
-        for name in [] if isinstance(experiment, str) else _own_names(experiment).values():
-            if (found := module_file(name)) is not None:
-                file, place = found
-                (self.path / CODE / place).parent.mkdir(parents=True, exist_ok=True)
-                write_whole(self.path / CODE / place, file.read_bytes())
+    def abandon(self) -> None:
+        """Remove what was written, and the directory if nothing else is in it, unless a round was finished."""
+        if not begun(self.path):
+            remove_own(self.path)
+            (self.path / LOCK).unlink(missing_ok=True)
+            with suppress(OSError):  # not empty
+                self.path.rmdir()
 
     def append_round(self, record: Mapping[str, Any]) -> None:
         """Add a round's line, and have it on the disk when this returns.
@@ -153,9 +156,9 @@ class RunDirectory:
             RecordError: It could not be written (no space, say); the lines before it are as they were.
         """
         path = self.path / ROUNDS
-        line = _json_line(record)
+        line = encoded(record)
         # Unbuffered: closing the file after a failure must not try to write what is left once more.
-        with _one_line(path), path.open("ab", buffering=0) as file:
+        with written_or_said(path), path.open("ab", buffering=0) as file:
             size = file.seek(0, os.SEEK_END)
             try:
                 if file.write(line) < len(line):
@@ -173,60 +176,48 @@ class RunDirectory:
             RecordError: A line is damaged.
         """
         path = self.path / ROUNDS
-        if not path.exists():
-            return []
-        records = []
-        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
-            try:
-                record = json.loads(line)
-            except json.JSONDecodeError as error:
-                raise RecordError(f"{path}: line {number} is damaged: {error}") from None
-            if not isinstance(record, dict) or record.get("round") != number:
-                raise RecordError(f"{path}: line {number} must be the object of round {number}, got {line[:60]}")
-            records.append(record)
-        return records
+        return list(checked(path, lines_of(path)))
 
-    def go_on(self, rounds: int, experiment: Experiment | str, warn: Callable[[str], None] = lambda text: None) -> None:
+    def go_on(self, rounds: int, config: str, warn: Callable[[str], None] = lambda text: None) -> None:
         """Keep the first ``rounds`` rounds, those that a checkpoint knows of, and forget how the run ended.
 
         An evaluation that was made only because its round was the last goes too, with a warning: an uninterrupted run
-        of as many rounds would not have it.
+        of as many rounds would not have it. What comes after these rounds need not be sound.
 
         Args:
             rounds: Finished rounds that are gone on from; 0 without a checkpoint.
-            experiment: As in :meth:`open`; what the record says from now on.
+            config: As in :meth:`open`; what the record says from now on.
             warn: Called with what is to be known, in one line.
 
         Raises:
-            RecordError: Fewer are on record, or the run is finished and no checkpoint is left of it.
+            RecordError: Fewer are on record, one is damaged, or the run is finished and no checkpoint is left of it.
         """
-        records = self.rounds()
         path = self.path / ROUNDS
-        if len(records) < rounds:
-            raise RecordError(f"{path}: the checkpoint is of round {rounds}, got only {len(records)} rounds on record")
+        lines = lines_of(path)
+        if len(lines) < rounds:
+            raise RecordError(f"{path}: the checkpoint is of round {rounds}, got only {len(lines)} rounds on record")
         if not rounds and (self.path / FINAL).exists():
-            raise RecordError(f"{self.path} is finished and no sound checkpoint is left of it: choose another --out")
-        kept = records[:rounds]
-        config = experiment if isinstance(experiment, str) else to_toml(experiment)
-        there, here = self._config(), flat(tomllib.loads(config))
-        with _one_line(path):
-            every = here.get("evaluation.every", here.get("federation.evaluate_every", 1))
-            if kept and there[ROUNDS_KEY] != here[ROUNDS_KEY] and rounds % every:
-                if "evaluation" in kept[-1]:
-                    warn(
-                        f"the evaluation of round {rounds} is no longer on record: it was made because the round was "
-                        "the last, which it is not any more"
-                    )
-                kept[-1] = {key: value for key, value in kept[-1].items() if key != "evaluation"}
+            raise RecordError(f"{self.path} is finished and no sound checkpoint is left of it: {ELSEWHERE}")
+        kept = lines[:rounds]
+        records = list(checked(path, kept))
+        there, here = settings_in(self.path), flat(tomllib.loads(config))
+        every = here.get("evaluation.every", here.get("federation.evaluate_every", 1))
+        with written_or_said(path):
+            if kept and there[ROUNDS_KEY] != here[ROUNDS_KEY] and rounds % every and "evaluation" in records[-1]:
+                warn(
+                    f"the evaluation of round {rounds} is no longer on record: it was made because the round was "
+                    "the last, which it is not any more"
+                )
+                kept[-1] = encoded({k: value for k, value in records[-1].items() if k != "evaluation"})[:-1]
             if there != here:
                 write_whole(self.path / CONFIG, config)
             (self.path / FINAL).unlink(missing_ok=True)
-            if kept != records:
-                write_whole(path, b"".join(map(_json_line, kept)))
+            if kept != lines:
+                write_whole(path, b"".join(line + b"\n" for line in kept))
 
     def finish(self, final: Mapping[str, Any]) -> None:
         """Write ``final.json``, whole or not at all."""
-        with _one_line(self.path / FINAL):
+        with written_or_said(self.path / FINAL):
             write_whole(self.path / FINAL, json.dumps(final, indent=2, allow_nan=False) + "\n")
             (self.path / LOCK).unlink(missing_ok=True)
 
@@ -247,39 +238,6 @@ class RunDirectory:
         except BlockingIOError:
             raise BusyError(f"{self.path} is another process's: wait for it, or choose another --out") from None
 
-    def _config(self) -> dict[str, Any]:
-        """The settings that are here: dotted key -> value. Of a simulator's run, settings newer than it included."""
-        path = self.path / CONFIG
-        try:
-            there = tomllib.loads(path.read_text(encoding="utf-8"))
-        except ValueError as error:
-            raise RecordError(f"{path}: is not valid TOML: {error}") from None
-        with suppress(ValueError):  # damaged, or a Flower app's: compared as it is
-            there = tomllib.loads(to_toml(load_experiment(self.path)))
-        return flat(there)
-
-    def _check_same(self, config: str, resume: bool) -> bool:
-        """Whether what is here is gone on with under other settings.
-
-        Raises:
-            RecordError: They would make it another experiment.
-        """
-        there, here = self._config(), flat(tomllib.loads(config))
-        keys = [*here, *(key for key in there if key not in here)]
-        keys.sort(key=lambda key: key == ROUNDS_KEY)  # last: it is what a run may be lengthened by
-        changed = [key for key in keys if there.get(key) != here.get(key)]
-        for key in changed:
-            if resume and (key in FREE or (key == ROUNDS_KEY and _longer(there, here))):
-                continue
-            old, new = (shown(d[key]) if key in d else "not set" for d in (there, here))
-            why = ""
-            if key == ROUNDS_KEY and here.get("local.schedule") == "cosine":
-                why = " (a cosine schedule is over all rounds: with more, the first would have been others)"
-            raise RecordError(
-                f"{self.path} holds another experiment: {key} is {old} there, got {new}{why}: choose another --out"
-            )
-        return bool(changed)
-
     def _note_environment(
         self, device: str, own: Mapping[str, Any], warn: Callable[[str], None], began: Mapping[str, str]
     ) -> None:
@@ -293,14 +251,14 @@ class RunDirectory:
         if not path.exists():
             write_whole(path, json.dumps(now, indent=2) + "\n")
             return
-        first = json.loads(path.read_text(encoding="utf-8"))
+        first = read_object(path, ENVIRONMENT_SHAPE)
         resumed = first.pop("resumed", [])
         latest = resumed[-1] if resumed else first
         warn_of_changes(self.path, latest, own, warn)
         if latest.get(DEALT, began.get(DEALT)) != began.get(DEALT, latest.get(DEALT)):
             raise RecordError(
                 f"{self.path} holds a run whose clients had other examples: other data files, or another version of "
-                f"numpy or torch (there {latest['numpy']}, {latest['torch']}): choose another --out"
+                f"numpy or torch (there {latest.get('numpy')}, {latest['torch']}): {ELSEWHERE}"
             )
         if any(latest.get(key) != value for key, value in now.items() if key != "command"):
             write_whole(path, json.dumps({**first, "resumed": [*resumed, now]}, indent=2) + "\n")
@@ -312,59 +270,14 @@ class RunDirectory:
             os.truncate(path, content.rfind(b"\n") + 1)
 
 
-def _longer(there: Mapping[str, Any], here: Mapping[str, Any]) -> bool:
-    """Whether there are more rounds now and the first ones are as they were."""
-    before, now = there.get(ROUNDS_KEY), here.get(ROUNDS_KEY)
-    return isinstance(before, int) and isinstance(now, int) and before < now and here.get("local.schedule") != "cosine"
-
-
-def warn_of_changes(run: Path, latest: Mapping[str, Any], own: Mapping[str, Any], warn: Callable[[str], None]) -> None:
-    """Name the files of a user's own code that are not those that a run's environment tells of."""
-    for name in changed_code(latest, own):
-        warn(f"the file of {name} has changed since {run} was last run: this may be another experiment")
-
-
-def changed_code(latest: Mapping[str, Any], own: Mapping[str, Any]) -> list[str]:
-    """Names of a user's own code whose file is not the one that an environment tells of."""
-    known = latest.get("own", {})
-    return [name for name, digest in own.get("own", {}).items() if known.get(name) != digest]
-
-
 def latest_environment(run: Path) -> Mapping[str, Any]:
-    """Where a run was last gone on with; nothing where it does not say."""
+    """Where a run was last gone on with; nothing where it does not say.
+
+    Raises:
+        RecordError: The file is damaged.
+    """
     path = run / ENVIRONMENT
     if not path.is_file():
         return {}
-    made: Mapping[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    made = read_object(path, ENVIRONMENT_SHAPE)
     return [made, *made.get("resumed", [])][-1]  # type: ignore[no-any-return]
-
-
-def own_code(experiment: Experiment | str) -> dict[str, Any]:
-    """What of a run is the user's own code: name -> SHA-256 of its file; nothing where there is none."""
-    if isinstance(experiment, str):
-        return {}
-    sources = {name: source_sha256(key, name) for key, name in _own_names(experiment).items()}
-    return {"own": sources} if sources else {}
-
-
-def _own_names(experiment: Experiment) -> dict[str, str]:
-    names = {"data.name": experiment.data.name, "model.name": experiment.model.name}
-    names["method.name"] = experiment.method.name
-    return {key: name for key, name in names.items() if is_own(name)}
-
-
-def _json_line(record: Mapping[str, Any]) -> bytes:
-    return json.dumps(record, allow_nan=False).encode() + b"\n"
-
-
-def _temporary(path: Path) -> bool:
-    return path.name == LOCK or (path.name.startswith(".") and path.name.endswith(".tmp"))
-
-
-@contextmanager
-def _one_line(path: Path) -> Iterator[None]:
-    """Turn the operating system's refusals into one line that names the file."""
-    try:
-        yield
-    except OSError as error:
-        raise RecordError(f"{path} cannot be written: {error.strerror}; what is on record is unharmed") from error

@@ -13,11 +13,11 @@ from typing import Any
 
 from fedfibos.analysis.accuracy import evaluate
 from fedfibos.backend.determinism import reproducible
-from fedfibos.config.experiment import Experiment
+from fedfibos.config.experiment import Experiment, to_toml
 from fedfibos.round import RoundReport, federated_round, sample
 from fedfibos.runs.checkpoint import Checkpoint, CheckpointStore
 from fedfibos.runs.environment import usable_cores
-from fedfibos.runs.record import DEALT, INITIAL, RunDirectory
+from fedfibos.runs.record import DEALT, INITIAL, RunDirectory, check_usable
 from fedfibos.runs.summary import summarise
 from fedfibos.simulation.dropout import leaving_out, silent
 from fedfibos.simulation.workers import Executor, executor
@@ -38,6 +38,7 @@ def simulate(
     out: Path,
     *,
     resume: bool = False,
+    overwrite: bool = False,
     workers: int | None = None,
     device: str = "cpu",
     data_dir: Path | None = None,
@@ -51,6 +52,7 @@ def simulate(
         experiment: What to run.
         out: The run directory; made if it is not there.
         resume: Go on from the newest sound checkpoint, to the same bytes as an uninterrupted run.
+        overwrite: Remove the run that is there first; files that are not a run's stay.
         workers: Processes that train clients, one torch thread each; None: one for each processor this process may
             use, but no more than clients in a round. The result does not depend on it.
         device: ``cpu`` or ``cuda``.
@@ -66,33 +68,35 @@ def simulate(
         Interrupted: After Ctrl-C, once the round is finished and a checkpoint is written.
         NoUploadError: Every client of a round was rejected; the checkpoint before that round is kept.
     """
+    config = to_toml(experiment)
+    check_usable(out, config, resume=resume, overwrite=overwrite)  # before the data are loaded
     with reproducible():
         world = build_world(experiment, device=device, data_dir=data_dir, warn=on_warning)
+        began = {DEALT: world.population.dealt_sha256, INITIAL: world.model.initial_params().sha256()}
         directory = RunDirectory.open(
-            out,
-            experiment,
-            resume,
-            device,
-            on_warning,
-            {DEALT: world.population.dealt_sha256, INITIAL: world.model.initial_params().sha256()},
+            out, config, resume=resume, overwrite=overwrite, device=device, warn=on_warning, began=began
         )
-        store = CheckpointStore(directory.path, experiment.run.score_home, experiment.run.score_bytes)
-        checkpoint = store.load_latest(world.model.layout, on_warning) if resume else None
-        if checkpoint is None:
-            params = world.model.initial_params().to(world.model.device)
-            checkpoint = Checkpoint(0, params, replace(first_state(world.method, params), rows=store.empty_rows()))
-        checkpoint = checkpoint.to(world.model.device)
-        directory.go_on(checkpoint.round, experiment, on_warning)
-        if checkpoint.round:
-            on_resume(directory.rounds())
-        run = _Run(experiment, world, directory, store, on_round, on_warning)
-        for line in world.cautions(checkpoint.round, checkpoint.state, checkpoint.params):
-            on_warning(line)
-        engine = executor(setting_of(experiment, world), num_workers(workers, device, experiment.federation.cohort))
         try:
-            checkpoint = run.rounds(checkpoint, engine)
-        finally:
-            engine.close()
+            store = CheckpointStore(directory.path, experiment.run.score_home, experiment.run.score_bytes)
+            checkpoint = store.load_latest(world.model.layout, on_warning, to_go_on=True) if resume else None
+            if checkpoint is None:
+                params = world.model.initial_params().to(world.model.device)
+                checkpoint = Checkpoint(0, params, replace(first_state(world.method, params), rows=store.empty_rows()))
+            checkpoint = checkpoint.to(world.model.device)
+            directory.go_on(checkpoint.round, config, on_warning)
+            if checkpoint.round:
+                on_resume(directory.rounds())
+            run = _Run(experiment, world, directory, store, on_round, on_warning)
+            for line in world.cautions(checkpoint.round, checkpoint.state, checkpoint.params):
+                on_warning(line)
+            engine = executor(setting_of(experiment, world), num_workers(workers, device, experiment.federation.cohort))
+            try:
+                checkpoint = run.rounds(checkpoint, engine)
+            finally:
+                engine.close()
+        except BaseException:
+            directory.abandon()
+            raise
         final = {
             "method": experiment.method.name,
             "seed": experiment.seed,
@@ -172,10 +176,11 @@ class _Run:
         record: dict[str, Any] = {
             "round": now.round,
             "loss": report.loss,
-            "participants": list(report.participants),
             "rejected": {str(client): reason for client, reason in rejected.items()},
             "bytes": {"down": report.bytes_down, "up": report.bytes_up},
         }
+        if rejected:  # else the seed gives them back
+            record["participants"] = list(report.participants)
         if self.experiment.federation.dropout:
             record["silent"] = sorted(absent)
         if now.round % self.experiment.evaluation.every == 0 or now.round == self.experiment.federation.rounds:

@@ -6,8 +6,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from fedfibos.config.experiment import Experiment, load_experiment
-from fedfibos.runs.record import CONFIG, RecordError, latest_environment, own_code, warn_of_changes
+from fedfibos.config.experiment import Experiment, load_experiment, to_toml
+from fedfibos.runs.files import CONFIG
+from fedfibos.runs.own_code import own_code, warn_of_changes
+from fedfibos.runs.reading import RecordError
+from fedfibos.runs.record import latest_environment
 from fedfibos.simulation import Checkpoint, CheckpointStore, World, build_world
 
 
@@ -39,7 +42,7 @@ def reopen(
         raise RecordError(f"{run} must be a run directory, it has no {CONFIG}")
     experiment = load_experiment(run)
     if latest := latest_environment(run):
-        warn_of_changes(run, latest, own_code(experiment), warn)
+        warn_of_changes(run, latest, own_code(to_toml(experiment)), warn)
     world = build_world(experiment, device=device, data_dir=data_dir, warn=warn)
     checkpoint = CheckpointStore(run, experiment.run.score_home).load_latest(world.model.layout, warn)
     if checkpoint is None:

@@ -5,7 +5,6 @@ Several processes may run one study into one folder: each passes over the runs t
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -16,15 +15,11 @@ from fedfibos.common.user_code import told
 from fedfibos.config.experiment import load_experiment, to_toml
 from fedfibos.config.study import PlannedRun, Study
 from fedfibos.round import NoUploadError
-from fedfibos.runs.record import (
-    CONFIG,
-    FINAL,
-    BusyError,
-    RecordError,
-    changed_code,
-    latest_environment,
-    own_code,
-)
+from fedfibos.runs.files import CONFIG, FINAL
+from fedfibos.runs.own_code import changed_code, own_code
+from fedfibos.runs.reading import RecordError, read_object
+from fedfibos.runs.record import BusyError, latest_environment
+from fedfibos.runs.shapes import FINAL_SHAPE
 from fedfibos.simulation import Interrupted, WorkerError, simulate
 
 OnRound = Callable[[Mapping[str, Any]], None]
@@ -124,10 +119,9 @@ def _finished(run: PlannedRun, folder: Path) -> Mapping[str, Any] | None:
     if not (folder / FINAL).exists() or to_toml(load_experiment(folder)) != to_toml(run.experiment):
         return None
     with suppress(ValueError):  # the code may be gone: what it gave is there
-        if changed := changed_code(latest_environment(folder), own_code(run.experiment)):
+        if changed := changed_code(latest_environment(folder), own_code(to_toml(run.experiment))):
             raise RecordError(
                 f"{folder} is finished, by another version of {changed[0]}: remove it to run it again, or choose "
                 "another --out"
             )
-    final: Mapping[str, Any] = json.loads((folder / FINAL).read_text(encoding="utf-8"))
-    return final
+    return read_object(folder / FINAL, FINAL_SHAPE)

@@ -1,0 +1,136 @@
+"""What the files of a record must hold for everything that reads them; they may hold more."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Generic, NotRequired, TypeVar
+
+from pydantic import AfterValidator, Field, TypeAdapter
+from typing_extensions import TypedDict
+
+Number = float | None
+Count = Annotated[int, Field(ge=0)]
+Value = TypeVar("Value")
+
+
+def _with_mean(table: dict[str, Any]) -> dict[str, Any]:
+    if "mean" not in table:
+        raise ValueError("it must have a mean")
+    return table
+
+
+class Traffic(TypedDict):
+    """Bytes each way."""
+
+    down: Count
+    up: Count
+
+
+class Global(TypedDict, Generic[Value]):
+    """On the whole test set: the full model, and the submodels of each capacity."""
+
+    full: Value
+    submodels: Annotated[dict[str, Value], AfterValidator(_with_mean)]
+
+
+class Local(TypedDict, Generic[Value]):
+    """On test examples in the clients' own class proportions."""
+
+    mean: Value
+    by_capacity: dict[str, Value]
+
+
+class LocalBoth(Local[Value]):
+    """The same, and of predictions adjusted to these proportions."""
+
+    adjusted: NotRequired[Local[Value]]
+
+
+class Curve(TypedDict):
+    """An accuracy over a run's evaluations."""
+
+    last: Number
+    last20: Number
+    best: Number
+
+
+# "global" is no name of a class's attribute.
+Measured = TypedDict("Measured", {"global": Global[Number], "local": LocalBoth[Number]})
+"""An evaluation of a simulation or a fleet."""
+
+
+class Spread(TypedDict):
+    """What an evaluation in a simulation has besides."""
+
+    jaccard: dict[str, Number]
+    kept_shares: dict[str, Any]
+    cv_f: Number
+    cv_magnitude: Number
+
+
+class Line(TypedDict):
+    """One round of ``rounds.jsonl``, of a simulation or a fleet."""
+
+    round: Count
+    loss: float
+    rejected: dict[str, str]
+    bytes: Traffic
+    seconds: float
+    participants: NotRequired[list[int]]
+    silent: NotRequired[list[int]]
+    capacities: NotRequired[dict[str, float]]
+    evaluation: NotRequired[Measured]
+
+
+class Final(TypedDict):
+    """``final.json`` of a simulation."""
+
+    method: str
+    seed: int
+    rounds: NotRequired[Count]
+    params_sha256: str
+    global_accuracy: Global[Curve]
+    local_accuracy: LocalBoth[Curve]
+    bytes: Traffic
+    seconds: float
+    rejected: Count
+    silent: NotRequired[Count]
+
+
+class Made(TypedDict):
+    """Where a run was made, or gone on with."""
+
+    cpu: str
+    cores: int
+    device: str
+    torch: str
+    numpy: NotRequired[str]
+    commit: NotRequired[str | None]
+    own: NotRequired[dict[str, str]]
+    dealt_sha256: NotRequired[str]
+    initial_sha256: NotRequired[str]
+
+
+class Environment(Made):
+    """``environment.json``."""
+
+    resumed: NotRequired[list[Made]]
+
+
+class Adjusted(TypedDict):
+    """The local accuracies of an evaluation made later."""
+
+    adjusted: Local[Number]
+
+
+class Later(TypedDict):
+    """``evaluation.json``: a checkpoint measured anew."""
+
+    round: Count
+    local: Adjusted
+
+
+ENVIRONMENT_SHAPE = TypeAdapter(Environment)
+FINAL_SHAPE = TypeAdapter(Final)
+LATER_SHAPE = TypeAdapter(Later)
+LINE_SHAPE = TypeAdapter(Line)
+SPREAD_SHAPE = TypeAdapter(Spread)
