@@ -26,11 +26,13 @@ class Step:
     """One local step, as an observer sees it before the update.
 
     Attributes:
-        module: The model at the effective weights.
+        module: The model at the effective weights; in a nested step on a slice, the really smaller one.
         inputs: The batch.
         labels: Its classes.
-        gradients: Of the batch's mean loss, with respect to the effective weights, unmasked, in layout order.
+        gradients: Of the batch's mean loss, with respect to the effective weights, unmasked, in the module's layout
+            order.
         loss: (logits, labels) -> mean loss.
+        member: The nested family member that this step trains; None: all that the client holds.
     """
 
     module: nn.Module
@@ -38,6 +40,7 @@ class Step:
     labels: Tensor
     gradients: Sequence[Tensor]
     loss: Callable[[Tensor, Tensor], Tensor]
+    member: Submodel | None = None
 
 
 Observe = Callable[[Step], None]
@@ -133,42 +136,85 @@ def local_training(
     if work.has_batch_norm and min(len(data), local.batch_size) == 1:
         raise LocalTrainingError("it trains on batches of one example, batch normalisation wants at least 2")
     start = submodel.gather(params.flat)
-    module = work.load(start)
-    module.train()
-    trained = work.values if constrain is None else start.clone()
+    work.load(start).train()
+    trained = work.values if constrain is None and not submodel.nested else start.clone()
     masks = None if submodel.indicator is None else work.layout.views(submodel.indicator)
     move = optimiser(local, work.layout.views(trained))
     autocast = local.autocast(model.device)
-    masked = local.absent_labels == "mask"
-    counted = _without_absent_classes(submodel, model, work.layout, data) if masked else None
-    loss_of = partial(cross_entropy_loss, present=data.labels.unique().to(model.device) if masked else None)
+    counted, loss_of = _of_present_classes(submodel, model, work.layout, data, local.absent_labels == "mask")
     total_loss = torch.zeros((), dtype=torch.float64, device=model.device)
 
     def step(inputs: Inputs, labels: Tensor) -> None:
-        slope = None
-        if constrain is not None:
-            with torch.no_grad():
-                effective, slope = constrain(trained)
-                work.values.copy_(effective)
-                del effective
+        member = next(members)
+        at = work if member is None else model.workspace(member)
+        slope = _enter(work, at, member, trained, constrain)
         with autocast:
-            loss = loss_of(forward(module, inputs), labels)
-        _take_over(model, work, submodel, trained, constrain)
-        gradients = _of_their_own(work.parameters, torch.autograd.grad(loss, work.parameters, allow_unused=True))
+            loss = loss_of(forward(at.module, inputs), labels)
+        _take_over(model, at, member, submodel, trained, constrain)
+        gradients = _of_their_own(at.parameters, torch.autograd.grad(loss, at.parameters, allow_unused=True))
         if observe is not None:
-            observe(Step(module, inputs, labels, gradients, loss_of))
+            observe(Step(at.module, inputs, labels, gradients, loss_of, member))
+        if at is not work:
+            assert member is not None
+            gradients = _spread(gradients, member, work.layout)
         if slope is not None:
             torch._foreach_mul_(gradients, work.layout.views(slope))
         move(gradients, masks)
         total_loss.add_(loss.detach())
 
     batches = list(batch_indices(local, len(data), client.stream("batches"), work.has_batch_norm))
-    run = Replayed(step, work.recorder if can_record(model.device) else None, work.rebound)
+    members = iter(drawn_members(submodel, local, client.stream("nested"), len(batches)))
+    run = Replayed(step, work.recorder if can_record(model.device) and not submodel.nested else None, work.rebound)
     with seeded(client.stream("dropout"), model.device):
         for inputs, labels in feed(model, data, batches, client.stream("augment"), model.device.type != "cpu"):
             run(inputs, labels)
     delta = start.sub_(trained) if counted is None else torch.where(counted, start.sub_(trained), 0.0)
     return Upload(submodel, delta, total_loss / len(batches), len(batches), counted=counted)
+
+
+def drawn_members(
+    submodel: Submodel, local: LocalTraining, generator: torch.Generator, num_steps: int
+) -> list[Submodel | None]:
+    """Which family member each step trains: of a share ``local.nested`` a smaller one, drawn evenly; else None, all."""
+    if not submodel.nested:
+        return [None] * num_steps
+    chosen = torch.rand(num_steps, generator=generator) < local.nested
+    which = torch.randint(len(submodel.nested), (num_steps,), generator=generator)
+    return [submodel.nested[n] if smaller else None for smaller, n in zip(chosen.tolist(), which.tolist(), strict=True)]
+
+
+@torch.no_grad()
+def _enter(
+    work: Workspace, at: Workspace, member: Submodel | None, trained: Tensor, constrain: Constrain | None
+) -> Tensor | None:
+    """Put a step's effective weights where it runs; what multiplies its gradients, None for 1.
+
+    Args:
+        work: Where the client's whole submodel is trained.
+        at: Where this step runs: there, or among the smaller tensors of a family member.
+        member: The family member that it trains; None: all.
+        trained: The trainable values; in ``work`` already where they are the effective weights.
+        constrain: As of :func:`local_training`.
+    """
+    if trained is work.values:
+        return None
+    effective, slope = (trained, None) if constrain is None else constrain(trained)
+    if member is not None:
+        effective = member.gather(effective)
+        if member.indicator is not None:
+            slope = member.indicator if slope is None else slope * member.indicator
+    if at is work:
+        at.values.copy_(effective)  # buffers go on from step to step
+    else:
+        at.load(effective).train()
+    return slope
+
+
+def _spread(gradients: Sequence[Tensor], member: Submodel, layout: Layout) -> list[Tensor]:
+    """The gradients of a smaller slice in the tensors of the larger one, zero where it holds nothing."""
+    spread = torch.zeros(layout.size, device=gradients[0].device)
+    member.add_to(spread, torch.cat([gradient.reshape(-1) for gradient in gradients]), 1.0)
+    return layout.views(spread)
 
 
 def feed(
@@ -203,26 +249,47 @@ def feed(
 
 
 @torch.no_grad()
-def _take_over(model: Model, work: Workspace, submodel: Submodel, trained: Tensor, constrain: Constrain | None) -> None:
+def _take_over(
+    model: Model,
+    at: Workspace,
+    member: Submodel | None,
+    submodel: Submodel,
+    trained: Tensor,
+    constrain: Constrain | None,
+) -> None:
     """Make values that the forward pass itself has changed (max-norm) those that are trained.
 
     As in a plain loop, where the pass changes what the optimiser steps. Where trainable values are not the effective
     weights they change by the same factor; what is not held stays 0.
     """
-    if not (work.fetch() or model.rewritten):
+    if not (at.fetch() or model.rewritten):
         return
-    if constrain is not None:
-        effective = constrain(trained)[0]
-        factor = torch.where(effective == 0, 1.0, work.values / effective)
-        trained.copy_(torch.where(effective == trained, work.values, trained * factor))
+    if trained is not at.values:
+        effective = trained if constrain is None else constrain(trained)[0]
+        now = at.values if member is None else _placed(member, at.values, effective)
+        factor = torch.where(effective == 0, 1.0, now / effective)
+        trained.copy_(torch.where(effective == trained, now, trained * factor))
     if submodel.indicator is not None:
         trained.mul_(submodel.indicator)
 
 
-def _without_absent_classes(submodel: Submodel, model: Model, layout: Layout, data: Dataset) -> Tensor:
-    """What the client counts as a holder of: what its submodel holds, but the rows of classes that it has none of."""
+def _placed(member: Submodel, values: Tensor, rest: Tensor) -> Tensor:
+    """The member's values where it holds any, and the rest elsewhere, in the client's local vector."""
+    placed, held = torch.zeros_like(rest), torch.zeros_like(rest)
+    member.add_to(placed, values, 1.0)
+    member.count_in(held, 1.0)
+    return torch.where(held > 0, placed, rest)
+
+
+def _of_present_classes(
+    submodel: Submodel, model: Model, layout: Layout, data: Dataset, masked: bool
+) -> tuple[Tensor | None, Callable[[Tensor, Tensor], Tensor]]:
+    """What the client counts as a holder of, None for what it holds; and its loss."""
+    if not masked:
+        return None, partial(cross_entropy_loss, present=None)
     counted = without_absent_classes(model, layout, data.labels).to(model.device)
-    return counted if submodel.held is None else counted & submodel.held
+    loss_of = partial(cross_entropy_loss, present=data.labels.unique().to(model.device))
+    return counted if submodel.held is None else counted & submodel.held, loss_of
 
 
 def _of_their_own(parameters: Sequence[Tensor], gradients: Sequence[Tensor | None]) -> list[Tensor]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import torch
 
 from fedfibos.aggregate import Sums
+from fedfibos.channels.family import with_nested
 from fedfibos.local import LocalTrainingError, seeded
 from fedfibos.method import Method
 from fedfibos.model import Model
@@ -107,10 +108,30 @@ def submodels(method: Method, model: Model, state: State, params: Params, cohort
     """
     known: dict[float, Submodel] = {}
     for client in sorted(cohort, key=lambda c: c.id):
-        submodel = known.get(client.capacity) or method.extract(model, state, params, client)
+        submodel = known.get(client.capacity) or submodel_for(method, model, state, params, client)
         if not method.personal:
             known[client.capacity] = submodel
         yield client, submodel
+
+
+def submodel_for(method: Method, model: Model, state: State, params: Params, client: Client) -> Submodel:
+    """What a client is handed: its submodel, and with ``local.nested`` the smaller members of the nested family.
+
+    Raises:
+        ValueError: ``local.nested`` without ``local.levels``, or of a method whose submodels do not nest.
+    """
+    submodel, local = method.extract(model, state, params, client), client.local
+    if not local.nested:
+        return submodel
+    if not local.levels:
+        raise ValueError(f"local.nested = {local.nested:g} needs local.levels, the capacities of the nested family")
+    smaller = [
+        method.extract(model, state, params, replace(client, capacity=level))
+        for level in sorted(set(local.levels), reverse=True)
+        if level < client.capacity
+    ]
+    axes = model.axes if any(member.widths for member in smaller) else None
+    return with_nested(submodel, smaller, axes, model.layout).to(model.device)
 
 
 def merge(

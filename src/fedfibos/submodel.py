@@ -29,6 +29,7 @@ class Mask:
         num_held: Number of held coordinates, always-held ones included.
         widths: None: it is trained in tensors of full size.
         units: None, as of a slice without whole channels; 0 ``num_units``.
+        nested: Smaller members of the same family, largest first, where local steps train them (``local.nested``).
     """
 
     held: Tensor | None
@@ -36,6 +37,7 @@ class Mask:
     widths: ClassVar[None] = None
     units: ClassVar[None] = None
     num_units: ClassVar[int] = 0
+    nested: tuple[Submodel, ...] = ()
 
     def __post_init__(self) -> None:
         """Check the type: the memory of ``held`` is read as bytes."""
@@ -65,7 +67,8 @@ class Mask:
 
     def to(self, device: torch.device) -> Mask:
         """The same on that device."""
-        return Mask(None if self.held is None else self.held.to(device), self.num_held)
+        held = None if self.held is None else self.held.to(device)
+        return Mask(held, self.num_held, tuple(member.to(device) for member in self.nested))
 
     def gather(self, flat: Tensor) -> Tensor:
         """The client's local vector: ``flat`` on the mask, zero elsewhere (a copy)."""
@@ -93,9 +96,11 @@ class Slice:
         index: int64, shape ``(small size,)``: the global coordinate of each local one, no repeats.
         layout: Layout of the small tensors; same names as the global layout.
         widths: ``(axis, number of kept channels)`` of every sliced axis: what the small module is built from.
-        units: int64: of each channel that it holds, axis after axis, the place among all channels of all axes; None
-            where a tensor's inputs and outputs are cut apart, so that it holds no whole channels.
-        num_units: Channels of all axes of the full model.
+        units: int64: of each channel that it holds, axis after axis, the place among all channels of all axes of the
+            full model, or, for a nested member, among those that the client holds; None where a tensor's inputs and
+            outputs are cut apart, so that it holds no whole channels.
+        num_units: Channels of all axes of the full model, or of those that the client holds.
+        nested: As of a :class:`Mask`; their ``index`` counts this slice's local coordinates.
     """
 
     index: Tensor
@@ -103,6 +108,7 @@ class Slice:
     widths: tuple[tuple[str, int], ...]
     units: Tensor | None = field(default=None, kw_only=True)
     num_units: int = field(default=0, kw_only=True)
+    nested: tuple[Submodel, ...] = field(default=(), kw_only=True)
     held: ClassVar[None] = None
     indicator: ClassVar[None] = None
     """Both as of a :class:`Mask` that holds everything: of the local vector every coordinate is held."""
@@ -132,7 +138,8 @@ class Slice:
     def to(self, device: torch.device) -> Self:
         """The same on that device."""
         units = None if self.units is None else self.units.to(device)
-        return replace(self, index=self.index.to(device), units=units)
+        nested = tuple(member.to(device) for member in self.nested)
+        return replace(self, index=self.index.to(device), units=units, nested=nested)
 
     def gather(self, flat: Tensor) -> Tensor:
         """The client's local vector: the held coordinates of ``flat``, densely."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -11,6 +12,9 @@ import torch
 
 from fedfibos.common.field_checks import check_fields, check_positive
 from fedfibos.common.validation import FieldError
+
+MOST_LEVELS = 16
+"""Capacities of a nested family at most."""
 
 
 @dataclass(frozen=True)
@@ -34,6 +38,10 @@ class LocalTraining:
         absent_labels: ``keep``, or ``mask``: the scores of classes that the client has no example of are
             set to 0 before the loss, and the client counts as no holder of the classifier's entries of these
             classes (HeteroFL's masked cross-entropy).
+        nested: Share of the steps, in [0, 1], that train a smaller member of the nested family that the client holds,
+            drawn evenly, instead of its whole submodel; as many steps in all. 0: none. For methods whose submodels
+            nest. Optimiser state goes on over all that the client holds.
+        levels: Capacities of the family. Empty: those of the fleet, where there is one.
         precision: ``float32``, or ``bfloat16`` autocast with float32 weights, sums and optimiser.
     """
 
@@ -51,6 +59,8 @@ class LocalTraining:
     decay: float = 0.1
     absent_labels: Literal["keep", "mask"] = "keep"
     precision: Literal["float32", "bfloat16"] = "float32"
+    nested: float = 0.0
+    levels: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
         """Check every field."""
@@ -75,6 +85,12 @@ class LocalTraining:
             raise ValueError(f"betas must be two numbers in [0, 1), got {list(self.betas)}")
         if self.schedule == "milestones" and not self.milestones:
             raise ValueError("schedule 'milestones' needs milestones, the rounds at which the learning rate decays")
+        if not 0.0 <= self.nested <= 1.0:
+            raise ValueError(f"nested must be a share of the steps in [0, 1], got {self.nested}")
+        if not all(0.0 < level <= 1.0 for level in self.levels):
+            raise ValueError(f"levels must be capacities in (0, 1], got {list(self.levels)}")
+        if len(self.levels) > MOST_LEVELS:
+            raise ValueError(f"levels must be at most {MOST_LEVELS} capacities, got {len(self.levels)}")
         if any(milestone < 0 for milestone in self.milestones):
             raise ValueError(f"milestones must be rounds, 0 or later, got {list(self.milestones)}")
 
@@ -85,6 +101,12 @@ class LocalTraining:
         if self.schedule == "milestones":
             return replace(self, lr=self.lr * self.decay ** sum(t >= m for m in self.milestones))
         return self
+
+    def with_levels(self, capacities: Iterable[float]) -> LocalTraining:
+        """The settings with a nested family of those capacities, where one is wanted and none is named."""
+        if not self.nested or self.levels:
+            return self
+        return replace(self, levels=tuple(sorted(set(capacities), reverse=True)))
 
     def autocast(self, device: torch.device) -> AbstractContextManager[object]:
         """The precision of a forward pass."""

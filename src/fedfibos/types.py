@@ -146,9 +146,15 @@ BYTES_PER_VALUE = 4
 def download_bytes(submodel: Submodel, layout: Layout) -> int:
     """Server to client: the held values, and for a mask the d bits that say which they are.
 
-    A slice needs no bitmap: its channels follow from the method, the round and the width.
+    A slice needs no bitmap: its channels follow from the method, the round and the width. Where local steps train
+    smaller members of a nested family, each member is a bit for every ranked coordinate of the one before it, and of
+    slices a bit for every channel that the client holds.
     """
     bitmap = -(-layout.num_maskable // 8) if submodel.held is not None else 0
+    always, last = layout.size - layout.num_maskable, submodel
+    for member in submodel.nested:
+        bitmap += -(-(last.num_held - always if member.units is None else member.num_units) // 8)
+        last = member
     return BYTES_PER_VALUE * submodel.num_held + bitmap
 
 

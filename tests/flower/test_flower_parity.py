@@ -30,6 +30,9 @@ VARIANTS: dict[str, tuple[str, ...]] = {
     "heterofl-held-head": ("method.name=heterofl", 'model.held=["classifier"]'),
     "fedfibos-samples": ("method.name=fedfibos", "federation.weighting=samples"),
     "fedfibos-cosine": ("method.name=fedfibos", "local.schedule=cosine"),
+    "fedfibos-nested": ("method.name=fedfibos", "method.criterion=saliency", "local.nested=0.5"),
+    "fiarse-nested": ("method.name=fiarse", "local.nested=0.5"),
+    "heterofl-nested": ("method.name=heterofl", "local.nested=0.5"),
 }
 
 

@@ -233,8 +233,72 @@ def test_algorithm1_is_the_letter_of_algorithm_1():
         ({"ema_rate": 1.0}, r"ema_rate must be in \[0, 1\), got 1.0"),
         ({"blend": 1.5}, r"blend must be in \[0, 1\], got 1.5"),
         ({"dense_every": -1}, "dense_every must be 0 or positive, got -1"),
+        ({"criterion": "salience"}, "criterion must be .*did you mean 'saliency'"),
+        ({"criterion": "power", "exponents": (0.0, 0.0)}, "exponents must be two numbers, 0 or above and not both 0"),
+        ({"criterion": "power", "exponents": (1.0, -1.0)}, "exponents must be two numbers, 0 or above and not both 0"),
     ],
 )
 def test_bad_settings_are_named(settings, message):
     with pytest.raises(ValueError, match=message):
         FedFIbOS(**settings)
+
+
+SCORES = torch.tensor([4.0, 1.0, 9.0, 16.0, 1.0, 0.0])
+VALUES = torch.tensor([1.0, -3.0, 0.5, 0.25, 2.0, 8.0])
+"""f̄ and x̃ of six parameters. f̄: 4 1 9 16 1 0; f̄|x̃|: 4 3 4.5 4 2 0; f̄x̃²: 4 9 2.25 1 4 0; |x̃|: 1 3 .5 .25 2 8."""
+
+
+def ranking(method: FedFIbOS) -> list[int]:
+    """Positions from the highest score to the lowest, of equal ones the first."""
+    model = linear()
+    params = Params(model.layout, VALUES)
+    evidence = torch.ones(6) if method.fisher == "held" else torch.ones(1)
+    state = State({"score": torch.cat([SCORES, evidence])})
+    order = []
+    for count in range(1, 7):
+        held = method.extract(model, state, params, Client(0, count / 6, 0, 0, LocalTraining())).held
+        new = set(range(6)) if held is None else set(held.nonzero()[:, 0].tolist())
+        (added,) = new - set(order)
+        order.append(added)
+    return order
+
+
+def snip(score: torch.Tensor, magnitude: torch.Tensor, observed: torch.Tensor | None) -> torch.Tensor:
+    return score.sqrt() * magnitude
+
+
+@pytest.mark.parametrize(
+    ("settings", "order"),
+    [
+        ({}, [3, 2, 0, 1, 4, 5]),
+        ({"criterion": "ssp"}, [2, 0, 3, 1, 4, 5]),
+        ({"criterion": "saliency"}, [1, 0, 4, 2, 3, 5]),
+        ({"criterion": "magnitude"}, [5, 1, 4, 0, 2, 3]),
+        ({"criterion": "power", "exponents": (1.0, 0.0)}, [3, 2, 0, 1, 4, 5]),
+        ({"criterion": "power", "exponents": (1.0, 1.0)}, [2, 0, 3, 1, 4, 5]),
+        ({"criterion": "power", "exponents": (0.5, 1.0)}, [1, 0, 4, 2, 3, 5]),
+        ({"criterion": snip}, [1, 0, 4, 2, 3, 5]),
+    ],
+)
+def test_what_every_criterion_ranks(settings, order):
+    assert ranking(FedFIbOS(**settings)) == order
+
+
+def test_saliency_keeps_its_order_where_squares_would_vanish():
+    """f̄ = 1e-30 and 4e-30 with x̃ = 1e-6: f̄x̃² is below float32's smallest number, the order is not."""
+    model = linear()
+    params = Params(model.layout, torch.full((6,), 1e-6))
+    score = torch.tensor([1e-30, 4e-30, 2e-30, 1e-31, 1e-32, 1e-33])
+    state = State({"score": torch.cat([score, torch.ones(6)])})
+    held = FedFIbOS(criterion="saliency").extract(model, state, params, Client(0, 0.5, 0, 0, LocalTraining())).held
+    assert held.tolist() == [True, True, True, False, False, False]
+
+
+def test_a_criterion_of_ones_own_is_not_asked_before_there_is_evidence():
+    def never(*_: object) -> torch.Tensor:
+        raise AssertionError
+
+    method, model = FedFIbOS(criterion=never), linear()
+    params = model.initial_params()
+    held = method.extract(model, method.init(params), params, Client(0, 1 / 3, 0, 0, LocalTraining())).held
+    assert held.tolist() == [True, False, False, True, False, False]

@@ -38,16 +38,16 @@ def setting(name: str = "fedfibos", **settings) -> Setting:
     return Setting(METHODS[name](**settings), model, client_data, client_data(0), client_data(1), 8)
 
 
-def cohort(t: int = 0) -> list[Client]:
-    local = LocalTraining(epochs=2, batch_size=4, absent_labels="mask")
+def cohort(t: int = 0, nested: float = 0.0) -> list[Client]:
+    local = LocalTraining(epochs=2, batch_size=4, absent_labels="mask", nested=nested, levels=(1.0, 0.5, 0.25))
     return [Client(n, (1.0, 0.5, 0.25)[n % 3], t, 3, local) for n in range(CLIENTS)]
 
 
-def two_rounds(of: Setting, engine: InProcess | WorkerPool):
+def two_rounds(of: Setting, engine: InProcess | WorkerPool, nested: float = 0.0):
     params = of.model.initial_params()
     state, rejected = of.method.init(params), {}
     for t in range(2):
-        state, params, report = federated_round(of.method, of.model, state, params, cohort(t), engine.train)
+        state, params, report = federated_round(of.method, of.model, state, params, cohort(t, nested), engine.train)
         rejected = report.rejected
     works = [Trial(of.method.extract(of.model, state, params, c)) for c in cohort(2)]
     works.append(Trial(works[0].submodel, torch.tensor([3, 1, 2])))
@@ -78,6 +78,21 @@ def test_any_number_of_workers_gives_the_same_bytes(name, settings, workers):
     assert state.rows.clients() == pooled_state.rows.clients()
     assert all(torch.equal(state.rows.get(n), pooled_state.rows.get(n)) for n in state.rows.clients())
     assert all(torch.equal(a, b) for a, b in zip(scores, pooled_scores, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("name", "settings"), [("fedfibos", {}), ("fedfibos", {"sharing": "client"}), ("fiarse", {}), ("heterofl", {})]
+)
+def test_nested_steps_give_the_same_bytes_in_workers_and_side_by_side(name, settings):
+    of = setting(name, **settings)
+    params, *_ = two_rounds(of, InProcess(of), 0.5)
+    pool = WorkerPool(of, 2)
+    try:
+        assert two_rounds(of, pool, 0.5)[0].sha256() == params.sha256()
+    finally:
+        pool.close()
+    assert two_rounds(of, Overlapped(of, 3), 0.5)[0].sha256() == params.sha256()
+    assert two_rounds(of, InProcess(of))[0].sha256() != params.sha256()
 
 
 @pytest.mark.parametrize(("name", "settings"), [*((name, {}) for name in METHODS), ("fedfibos", {"sharing": "client"})])

@@ -15,6 +15,7 @@ from fedfibos.common.inputs import forward
 from fedfibos.method import Method
 from fedfibos.model import Model
 from fedfibos.params import Params
+from fedfibos.round import submodel_for
 from fedfibos.submodel import Submodel, held_maskable
 from fedfibos.training import LocalTraining
 from fedfibos.types import Client, Dataset, download_bytes, upload_bytes
@@ -71,7 +72,7 @@ def cost(
     state = method.init(params)
     enough = data.subset(torch.arange(max(local.batch_size, 2)) % len(data))
     client = Client(0, capacity, 0, 0, replace(local, steps=STEPS, epochs=None), enough)
-    submodel = method.extract(model, state, params, client)
+    submodel = submodel_for(method, model, state, params, client)
     layout = model.layout
     small = replace(client, local=replace(local, steps=1, epochs=None, batch_size=2))
     upload = method.train(model, params, submodel, small)  # what is made once, at the first step, is not a step's

@@ -292,7 +292,8 @@ def clients_of(task: Task, roster: Roster, ids: Sequence[int], t: int) -> list[C
     """Those clients as they are in round t; their data stay with them."""
     members: list[Member] = list(roster.values())
     mean_size = sum(member.examples for member in members) / len(members)
-    local = task.local.at_round(t, task.federation.rounds)
+    levels = [member.capacity for member in members]
+    local = task.local.at_round(t, task.federation.rounds).with_levels(levels)
     uniform = task.federation.weighting == "uniform"
     return [
         Client(n, roster[n].capacity, t, task.seed, local, weight=1.0 if uniform else roster[n].examples / mean_size)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
@@ -24,7 +24,7 @@ class Block(Slice):
             for each of its positions; one after another, so of length Σ (sum of the tensor's shape).
     """
 
-    sources: Tensor
+    sources: Tensor = field(kw_only=True)
 
 
 def block_channels(size: int, width: int, number: int) -> Tensor:
@@ -123,7 +123,7 @@ def block_of(axes: Axes, layout: Layout, channels: Mapping[str, Tensor], widths:
     source = {a: kept[torch.arange(axes.sizes[a]) % kept.numel()] for a, kept in channels.items()}
     sources = [axes.positions(dim, source) for name in layout.names for dim in axes.dims[name]]
     kept = tuple((axis, width) for axis, width in widths.items() if width < axes.sizes[axis])
-    return Block(index, small, kept, torch.cat(sources))
+    return Block(index, small, kept, sources=torch.cat(sources))
 
 
 SOURCES, WEIGHT = "sources of block ", "weight of block "

@@ -24,7 +24,7 @@ Deviations:
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -43,6 +43,13 @@ from fedfibos.streams import stream
 from fedfibos.submodel import Mask, Submodel, full, layer_budgets, mask_by_layer, mask_from_scores
 from fedfibos.types import Client, State, Upload
 
+Criterion = Callable[[Tensor, Tensor, Tensor | None], Tensor]
+"""What is ranked, highest first: a score of shape ``(d,)``, not NaN.
+
+From f̄, |x̃| and where there is evidence (bool; None: everywhere), each of shape ``(d,)``. Before the first estimate
+magnitude is ranked, and the function is not asked.
+"""
+
 
 @dataclass(frozen=True)
 class FedFIbOS:
@@ -57,8 +64,12 @@ class FedFIbOS:
         prior: ``magnitude``: f̄⁰ = |x̃₀| (line 2); ``none``: magnitude until the first estimate, then a
             bias-corrected EMA. ``auto``: none for a shared score (magnitudes are far larger than squared gradients and
             can leave a pretrained model without its head: docs/explanation/findings.md), magnitude for per-client ones.
-        criterion: What is ranked: ``fisher`` f̄; ``ssp`` f̄²x̃², the exact solution of the paper's submodel
-            selection problem; ``magnitude`` |x̃|; ``random``.
+        criterion: What is ranked. ``fisher``: f̄. ``ssp``: f̄²x̃², the exact solution of the paper's submodel selection
+            problem. ``saliency``: f̄x̃², the second-order loss of removing a parameter (LeCun et al. 1990; Theis et al.
+            2018). ``power``: f̄^a·|x̃|^b. ``magnitude``: |x̃|. ``random``. Or a function of one's own, see
+            :data:`Criterion`.
+        exponents: (a, b) of ``power``, both 0 or above. (1, 0) is ``fisher``, (0, 1) ``magnitude``; (1, 1) has the
+            order of ``ssp`` and (1, 2) that of ``saliency``.
         scope: ``global`` ranks all d coordinates together; ``layer`` gives every tensor its share.
         sharing: ``shared``: one f̄; ``client``: one per client; ``blend``: both.
         blend: β in [0, 1], the client's part in a blend.
@@ -74,7 +85,8 @@ class FedFIbOS:
     fisher: Literal["auto", "held", "dense", "literal"] = "auto"
     fisher_from: Literal["minibatch", "per_example"] = "minibatch"
     prior: Literal["auto", "magnitude", "none"] = "auto"
-    criterion: Literal["fisher", "ssp", "magnitude", "random"] = "fisher"
+    criterion: Literal["fisher", "ssp", "saliency", "power", "magnitude", "random"] | Criterion = "fisher"
+    exponents: tuple[float, float] = (1.0, 2.0)
     scope: Literal["global", "layer"] = "global"
     sharing: Literal["shared", "client", "blend"] = "shared"
     blend: float = 0.2
@@ -91,13 +103,19 @@ class FedFIbOS:
             raise ValueError(f"ema_rate must be in [0, 1), got {self.ema_rate}")
         if not 0.0 <= self.blend <= 1.0:
             raise ValueError(f"blend must be in [0, 1], got {self.blend}")
+        if len(self.exponents) != 2 or min(self.exponents) < 0 or max(self.exponents) == 0:
+            raise ValueError(f"exponents must be two numbers, 0 or above and not both 0, got {list(self.exponents)}")
         if self.dense_every < 0:
             raise ValueError(f"dense_every must be 0 or positive, got {self.dense_every}")
         if self.fisher == "auto":
             object.__setattr__(self, "fisher", "held" if self.sharing == "shared" else "dense")
         if self.prior == "auto":
-            ranks_a_shared_score = self.sharing == "shared" and self.criterion in ("fisher", "ssp")
-            object.__setattr__(self, "prior", "none" if ranks_a_shared_score else "magnitude")
+            object.__setattr__(self, "prior", "none" if self.sharing == "shared" and self._estimates else "magnitude")
+
+    @property
+    def _estimates(self) -> bool:
+        """Whether what is ranked depends on the Fisher estimates."""
+        return self.criterion not in ("magnitude", "random")
 
     @property
     def personal(self) -> bool:
@@ -111,7 +129,7 @@ class FedFIbOS:
                 'method.fisher = "literal" freezes masks only with sharing = "client" and prior = "magnitude": with a '
                 "shared score larger clients move what smaller ones rank"
             ]
-        if self.criterion not in ("fisher", "ssp") or self.fisher != "held" or self.dense_every:
+        if not self._estimates or self.fisher != "held" or self.dense_every:
             return []
         if self.sharing == "client" and min(capacities) < 1.0:
             return [
@@ -172,7 +190,7 @@ class FedFIbOS:
 
     def train(self, model: Model, params: Params, submodel: Submodel, client: Client) -> Upload:
         """Lines 10 to 18: local steps, squaring each step's gradients on the way."""
-        if self.criterion in ("magnitude", "random"):
+        if not self._estimates:
             return local_training(model, params, submodel, client)
         observer = FisherObserver(model, self.fisher_from)
         upload = local_training(model, params, submodel, client, observe=observer)
@@ -203,7 +221,7 @@ class FedFIbOS:
 
     def importance(self, state: State, params: Params, client: Client) -> Tensor | None:
         """The maintained score f̄ as it stands for this client, shape ``(d,)``; None without one, or evidence for it."""
-        if self.criterion in ("magnitude", "random"):
+        if not self._estimates:
             return None
         score, observed = self._importance(state, client, params.layout.num_maskable)
         return None if observed is not None and not some(observed) else score
@@ -229,11 +247,24 @@ class FedFIbOS:
         if self.criterion == "fisher" and observed is None:
             return score
         magnitude = params.flat[:d].abs()
-        ranked = score if self.criterion == "fisher" else score * magnitude  # order of f̄|x̃| is that of f̄²x̃²
+        if callable(self.criterion):
+            return self.criterion(score, magnitude, observed) if observed is None or some(observed) else magnitude
+        ranked = self._ranked(score, magnitude)
         if observed is None:
             return ranked
         # What was never observed ranks by magnitude: alone before any estimate, below the rest after it.
         return torch.where(observed, ranked, -1.0 / magnitude) if some(observed) else magnitude
+
+    def _ranked(self, score: Tensor, magnitude: Tensor) -> Tensor:
+        """A score of the criterion's order, which keeps float32's range where the criterion itself would leave it."""
+        if self.criterion == "fisher":
+            return score
+        if self.criterion == "ssp":
+            return score * magnitude
+        if self.criterion == "saliency":
+            return score.sqrt() * magnitude
+        a, b = (exponent / max(*self.exponents, 1.0) for exponent in self.exponents)
+        return score.pow(a) * magnitude.pow(b)
 
     def _importance(self, state: State, client: Client, d: int) -> tuple[Tensor, Tensor | None]:
         """f̄ of this client and where it has evidence (None: everywhere)."""
@@ -261,8 +292,13 @@ def _row(state: State, client: Client) -> Tensor:
 IDLE: tuple[Idle, ...] = (
     (("blend", "blend_of"), "sharing", ("blend",)),
     (("dense_every",), "fisher", ("held", "literal")),
-    (("sharing",), "criterion", ("fisher", "ssp", "random")),
-    (("ema_rate", "prior", "fisher", "fisher_from", "dense_every"), "criterion", ("fisher", "ssp")),
+    (("exponents",), "criterion", ("power",)),
+    (("sharing",), "criterion", ("fisher", "ssp", "saliency", "power", "random")),
+    (
+        ("ema_rate", "prior", "fisher", "fisher_from", "dense_every"),
+        "criterion",
+        ("fisher", "ssp", "saliency", "power"),
+    ),
 )
 """Settings that change nothing because of others."""
 

@@ -76,7 +76,7 @@ class Population:
 
     def clients(self, ids: list[int], t: int) -> list[Client]:
         """Those clients as they are in round t; their data stays behind (``data``)."""
-        local = self.local.at_round(t, self.rounds)
+        local = self.local.at_round(t, self.rounds).with_levels(self.capacities.table)
         return [
             Client(
                 id=n,

@@ -22,12 +22,14 @@ from torch import Tensor
 
 from fedfibos.analysis.accuracy import Trial
 from fedfibos.backend.allocator import keep_freed_memory
+from fedfibos.channels.family import depths, masks_of, slice_within
 from fedfibos.common.user_code import told
-from fedfibos.params import Params
+from fedfibos.model import Model
+from fedfibos.params import Layout, Params
 from fedfibos.round import Job
 from fedfibos.simulation.overlapped import Overlapped
 from fedfibos.simulation.setting import Setting
-from fedfibos.submodel import Mask, Slice, Submodel
+from fedfibos.submodel import Mask, Slice, Submodel, full
 from fedfibos.types import Client, Upload
 
 Outcome = TypeVar("Outcome")
@@ -60,10 +62,29 @@ class InProcess:
 class _Slot:
     """Memory shared with one worker, so that no parameter-sized tensor goes through a pipe."""
 
-    held: Tensor
+    depths: Tensor
     index: Tensor
     delta: Tensor
     statistic: Tensor
+
+
+@dataclass(frozen=True)
+class _Packed:
+    """A submodel without its large tensors.
+
+    Attributes:
+        counts: Coordinates that it holds, and where it is a mask those that its nested members hold.
+        nested: Channels that each nested slice keeps of those that the client holds (:attr:`Slice.units`).
+        layout: Of a slice.
+        widths: Of a slice.
+        units: How many channels a slice holds.
+    """
+
+    counts: tuple[int, ...]
+    nested: list[np.ndarray[Any, np.dtype[np.int64]]]
+    layout: Layout | None = None
+    widths: tuple[tuple[str, int], ...] = ()
+    units: int = 0
 
 
 @dataclass(frozen=True)
@@ -97,7 +118,7 @@ class WorkerPool:
         self._params = _shared(layout.size, torch.float32)
         self._slots = [
             _Slot(
-                _shared(layout.size, torch.bool),
+                _shared(layout.size, torch.uint8),
                 _shared(layout.size, torch.int64),
                 _shared(layout.size, torch.float32),
                 _shared(layout.size, torch.float32),
@@ -155,17 +176,19 @@ class WorkerPool:
                 process.kill()
                 process.join()
 
-    def _pack(self, number: int, submodel: Submodel) -> tuple[Any, ...]:
+    def _pack(self, number: int, submodel: Submodel) -> _Packed:
         """Put a submodel's large tensor into the worker's slot; return what goes through the pipe."""
         slot = self._slots[number]
+        nested = [member.units.cpu().numpy() for member in submodel.nested if member.units is not None]
         if isinstance(submodel, Slice):
             size = submodel.index.numel()
             slot.index[:size] = submodel.index
             units = 0 if submodel.units is None else submodel.units.numel()
-            return size, submodel.layout, submodel.widths, units
-        if submodel.held is not None:
-            slot.held.copy_(submodel.held)
-        return submodel.held is not None, submodel.num_held
+            return _Packed((size,), nested, submodel.layout, submodel.widths, units)
+        masks = [submodel] if nested else [submodel, *submodel.nested]
+        if any(mask.held is not None for mask in masks):
+            slot.depths.copy_(depths(replace(submodel, nested=tuple(masks[1:]))))
+        return _Packed(tuple(mask.num_held for mask in masks), nested)
 
     def _upload(self, number: int, submodel: Submodel, reply: _Reply, keep: bool) -> Upload:
         """The upload in a worker's slot; ``keep``: copied, so that it outlives the worker's next job."""
@@ -249,7 +272,7 @@ def _work(setting: Setting, flat: Tensor, slot: _Slot, pipe: Connection, inherit
         except (EOFError, ConnectionError):
             return
         try:
-            submodel = _unpack(slot, packed)
+            submodel = _unpack(slot, packed, setting.model)
             if kind == "train":
                 outcome = setting.train(params, what, submodel)
                 pipe.send(("done", outcome if isinstance(outcome, str) else _deposit(slot, outcome)))
@@ -263,12 +286,19 @@ def _work(setting: Setting, flat: Tensor, slot: _Slot, pipe: Connection, inherit
                 pipe.send(("error", (told(error), traceback.format_exc())))
 
 
-def _unpack(slot: _Slot, packed: tuple[Any, ...]) -> Submodel:
-    if len(packed) == 4:
-        size, layout, widths, units = packed
-        return Slice(slot.index[:size], layout, widths, units=torch.arange(units) if units else None)
-    masked, num_held = packed
-    return Mask(slot.held if masked else None, num_held)
+def _unpack(slot: _Slot, packed: _Packed, model: Model) -> Submodel:
+    submodel: Submodel
+    if packed.layout is not None:
+        units = torch.arange(packed.units) if packed.units else None
+        submodel = Slice(slot.index[: packed.counts[0]], packed.layout, packed.widths, units=units)
+    elif packed.counts == (model.layout.size,):
+        submodel = full(model.layout)
+    else:
+        submodel = masks_of(slot.depths, packed.counts)
+    if not packed.nested:
+        return submodel
+    members = (slice_within(submodel, torch.from_numpy(units), model.axes, model.layout) for units in packed.nested)
+    return replace(submodel, nested=tuple(members))
 
 
 def _deposit(slot: _Slot, upload: Upload) -> _Reply:

@@ -30,6 +30,7 @@ from fedfibos.params import Layout, Params
 from fedfibos.submodel import Mask, Slice, Submodel, full
 from fedfibos.types import Client, Upload
 from fedfibos.wire.bitmap import pack_bits, pack_mask, unpack_bits, unpack_mask
+from fedfibos.wire.nested import most_bytes, pack_nested, unpack_nested
 from fedfibos.wire.payload import Reader, WireError
 from fedfibos.wire.precision import Precision, decode_statistic, encode_statistic
 
@@ -48,7 +49,7 @@ __all__ = [
     "token_of",
 ]
 
-MAGIC, VERSION = b"FFib", 1
+MAGIC, VERSION = b"FFib", 2
 TOKEN_SIZE = 16
 _HEADER = struct.Struct("<4sBB8sqI")  # magic, version, kind, layout digest, client, round
 _UPLOAD = struct.Struct("<16sdIBB")  # answered download, loss, steps, statistic's coverage, whether rows are left out
@@ -108,6 +109,7 @@ def encode_download(client: Client, submodel: Submodel, params: Params, model: M
     else:
         parts += [struct.pack("<B", _Shape.MASK), pack_mask(_maskable_bits(submodel.held, model.layout))]
     parts.append(_float32(_dense(submodel, submodel.gather(params.flat))))
+    parts.append(pack_nested(submodel, model))
     return _sealed(parts)
 
 
@@ -118,7 +120,7 @@ def decode_download(payload: bytes, model: Model) -> Download:
         WireError: Not a sound download for this model.
     """
     layout = model.layout
-    reader, client, t = _opened(payload, _Kind.DOWNLOAD, layout, 4 * layout.size + layout.num_maskable + 8 * MAX_AXES)
+    reader, client, t = _opened(payload, _Kind.DOWNLOAD, layout, _most(layout))
     capacity, shape = reader.unpack("<dB")
     if not 0 < capacity <= 1:
         raise WireError(f"a capacity must be in (0, 1], got {capacity:g}")
@@ -132,6 +134,7 @@ def decode_download(payload: bytes, model: Model) -> Download:
     else:
         raise WireError(f"the kind of a submodel must be 0, 1 or 2, got {shape}")
     values = _finite(reader.floats(submodel.num_held), "the parameters of a download")
+    submodel = unpack_nested(reader, submodel, model)
     reader.end()
     small = submodel.local_layout(layout)
     return Download(
@@ -278,6 +281,11 @@ def _finite(values: Tensor, what: str) -> Tensor:
     if not all_finite(values):
         raise WireError(f"{what} must be finite, got {int((~values.isfinite()).sum())} values that are not")
     return values
+
+
+def _most(layout: Layout) -> int:
+    """Bytes of a download at most, header aside."""
+    return 4 * layout.size + layout.num_maskable + 8 * MAX_AXES + most_bytes(layout)
 
 
 def token_of(payload: bytes) -> bytes:
