@@ -3,13 +3,18 @@ PYTHON ?= python3.11
 BIN := .venv/bin
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo test lint test-slow test-flower bench install clean
+.PHONY: demo test docs lint test-slow test-flower bench install clean
 
 demo: install
 	$(BIN)/fedfibos demo
 
 test: install lint
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow" --durations=5
+
+# The site, from docs/ and the docstrings, in docs/_build; a warning is an error. `make test` builds it too.
+docs: install
+	$(BIN)/python -m sphinx -q -W --keep-going -b html docs docs/_build
+	@echo "open docs/_build/index.html"
 
 lint: install
 	$(BIN)/ruff check .

@@ -6,7 +6,7 @@ import torch
 from sklearn.datasets import load_breast_cancer
 from torch import Tensor, nn
 
-from fedfibos.data import Split, TensorData
+from fedfibos import Split, TensorData
 
 
 def tumours(folder: Path | None) -> Split:

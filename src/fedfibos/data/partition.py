@@ -74,7 +74,7 @@ def partition(
         owners: int64, shape ``(n,)``: whose every example is, for ``natural``.
 
     Returns:
-        N sorted int64 index tensors: disjoint, none empty, together all of ``range(n)``.
+        N sorted int64 index tensors, disjoint, none empty, together all of ``range(n)``.
 
     Raises:
         ValueError: The partition cannot be made (fewer examples than clients, more classes a client

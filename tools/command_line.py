@@ -1,0 +1,52 @@
+"""The page of the command line, from the commands themselves; the site's build writes it (``docs/conf.py``)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import click
+import typer
+
+from fedfibos.cli.app import app
+
+HEAD = """# Command line
+
+Generated from the commands. `fedfibos COMMAND --help` prints the same.
+
+Exit codes: 0 done; 1 the run failed; 2 wrong usage or a wrong experiment; 130 interrupted. An error is
+one line on standard error. With `FEDFIBOS_TRACEBACK=1` it is a traceback.
+"""
+
+
+def page() -> str:
+    """The whole page."""
+    return "\n".join([HEAD, *(_section(name, command) for name, command in _commands("fedfibos", _root()))])
+
+
+def _root() -> click.Command:
+    return typer.main.get_command(app)
+
+
+def _commands(name: str, command: click.Command) -> Iterator[tuple[str, click.Command]]:
+    """Every command that does something, with its whole name."""
+    if isinstance(command, click.Group):
+        for part, inner in command.commands.items():
+            yield from _commands(f"{name} {part}", inner)
+    else:
+        yield name, command
+
+
+def _section(name: str, command: click.Command) -> str:
+    context = click.Context(command, info_name=name)
+    usage = " ".join(command.get_usage(context).removeprefix("Usage: ").split())
+    rows = [row for parameter in command.params if (row := _row(parameter, context))]
+    table = "\n".join(["| | meaning |", "|---|---|", *rows])
+    return f"## {name}\n\n{' '.join((command.help or '').split())}\n\n    {usage}\n\n{table}\n"
+
+
+def _row(parameter: click.Parameter, context: click.Context) -> str | None:
+    record = parameter.get_help_record(context)
+    if record is None or "--help" in record[0]:
+        return None
+    name, meaning = (" ".join(text.split()).replace("|", "\\|").replace("*", "\\*") for text in record)
+    return f"| `{name}` | {meaning} |"
