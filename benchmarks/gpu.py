@@ -9,7 +9,7 @@ lines, and the next one runs:
 2. equality: two rounds of every method on the device against the CPU engine, in float32 without TF32; and clients side
    by side, their steps recorded, against the same clients one after another, launched kernel by kernel: the same bytes?
 3. selection: exact top-k of 11.2 million scores against ``torch.topk``.
-4. simulations: three rounds of every kind of method through ``simulate``, twice: the same bytes?
+4. simulations: three rounds of every kind of method through ``simulate``, twice, plain and recorded: the same bytes?
 5. step, kernels: one ResNet-18 step as the engine makes it: what recording it costs the processor, what replaying it
    costs the device, alone and side by side, and which kernels take the time.
 6. engine: seconds a round of the paper's setting, recorded and overlapped against eager and in turn.
@@ -37,6 +37,7 @@ import traceback
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -251,17 +252,19 @@ def simulations(device: torch.device) -> dict[str, Any]:
         "evaluation.every=1",
     ]
     found: dict[str, Any] = {}
-    for name, overrides in SIMULATIONS.items():
-        experiment = load_experiment(EXPERIMENTS / "digits" / "fedavg.toml", [*base, *overrides])
+    for (name, overrides), graphs in product(SIMULATIONS.items(), (False, True)):
+        how = ", recorded" if graphs else ""
+        more = [*overrides, f"run.cuda_graphs={str(graphs).lower()}"]
+        experiment = load_experiment(EXPERIMENTS / "digits" / "fedavg.toml", [*base, *more])
         try:
             with tempfile.TemporaryDirectory() as folder:
                 ends = [
                     simulate(experiment, Path(folder, run), workers=1, device=str(device))["params_sha256"]
                     for run in ("first", "second")
                 ]
-            found[name] = ends[0] == ends[1]
+            found[name + how] = ends[0] == ends[1]
         except Exception:
-            found[name] = traceback.format_exc(limit=-4)
+            found[name + how] = traceback.format_exc(limit=-4)
     return found
 
 
@@ -303,6 +306,7 @@ def _recorded_step(
         device=device,
         channels_last=last,
     )
+    model = model.with_own_workspaces(recorded=True)
     space = model.workspace(full(model.layout))
     module = space.load(model.initial_params().flat.to(device)).train()
     inputs, labels = model.place(torch.randn(20, 3, 32, 32)), torch.randint(10, (20,)).to(device)

@@ -34,10 +34,10 @@ class Workspace:
         layout: Where its tensors lie in the flat vector.
         values: float32, shape ``(layout.size,)``: the module's parameters.
         parameters: The module's parameters, in layout order.
-        recorder: What records its training steps; None on a CPU.
+        recorder: What records its training steps; None where they are launched kernel by kernel.
     """
 
-    def __init__(self, module: nn.Module, layout: Layout, device: torch.device) -> None:
+    def __init__(self, module: nn.Module, layout: Layout, device: torch.device, recorded: bool = False) -> None:
         self.module = without_overlaps(copied(module)).to(device)  # its buffers are written in place
         self.layout = layout
         self.values = torch.zeros(layout.size, device=device)
@@ -59,7 +59,7 @@ class Workspace:
         self._held = [buffer for _, _, buffer in self._buffers if buffer is not None]
         self._initial = [buffer.clone() for buffer in self._held]
         self.has_batch_norm = has_batch_norm(module)
-        self.recorder = recorder(device)
+        self.recorder = recorder(device) if recorded else None
 
     def rebound(self) -> bool:
         """Whether the module has put other tensors, or other memory, in place of its own since :meth:`load`."""
@@ -127,6 +127,7 @@ class Model:
         whole: Parameters that every client holds whole, as the model divides by them or by their norm: see
             :mod:`fedfibos.probes.zeros`.
         rewritten: Parameters whose values forward itself changes in training; see :mod:`fedfibos.probes.memory`.
+        recorded: Whether training steps are recorded and replayed, on a device that can; see ``run.cuda_graphs``.
     """
 
     module: nn.Module
@@ -138,16 +139,20 @@ class Model:
     channels_last: bool = False
     whole: tuple[str, ...] = ()
     rewritten: tuple[str, ...] = ()
+    recorded: bool = False
     _workspaces: dict[Any, Workspace] = field(default_factory=dict, init=False, repr=False, compare=False)
     _derived: dict[str, Axes] = field(default_factory=dict, init=False, repr=False, compare=False)
 
-    def with_own_workspaces(self) -> Model:
+    def with_own_workspaces(self, *, recorded: bool = False) -> Model:
         """The same model with scratch space of its own, for clients that train beside others; axes are derived once."""
-        return self.on(self.device)
+        return self._copy(recorded=recorded)
 
     def on(self, device: torch.device) -> Model:
         """The same model computing on that device, with scratch space of its own."""
-        other = replace(self, device=device)
+        return self._copy(device=device)
+
+    def _copy(self, **changes: Any) -> Model:
+        other = replace(self, **changes)
         object.__setattr__(other, "_derived", self._derived)
         return other
 
@@ -196,13 +201,14 @@ class Model:
         widths = submodel.widths
         if widths not in self._workspaces:
             module = self.module if widths is None else resized(self.module, self.axes, dict(widths))
-            self._workspaces[widths] = Workspace(module, submodel.local_layout(self.layout), self.device)
+            layout = submodel.local_layout(self.layout)
+            self._workspaces[widths] = Workspace(module, layout, self.device, self.recorded)
         return self._workspaces[widths]
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle without the scratch space."""
         kept = (self.module, self.layout, self.device, self.example, self.table, self.units, self.channels_last)
-        return Model, (*kept, self.whole, self.rewritten)
+        return Model, (*kept, self.whole, self.rewritten, self.recorded)
 
 
 def model_of(

@@ -147,15 +147,19 @@ def test_the_device_refuses_what_a_recording_cannot_hold(what, step, device, wat
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_a_simulation_gives_the_same_numbers(variant, device, tmp_path, watched):
     experiment = load_experiment(DIGITS, [*BASE, *VARIANTS[variant]])
-    ends, finals = [], []
-    for where in ("cpu", str(device)):
-        finals.append(simulate(experiment, tmp_path / where, workers=1, device=where))
-        ends.append(reopen(tmp_path / where).checkpoint.params.flat)
-    assert torch.allclose(*ends, rtol=0, atol=DISCONTINUOUS if variant in CHOICES else ROUNDING)
-    assert finals[0]["bytes"] == finals[1]["bytes"]
-    assert watched.recordings >= 3 * 5  # every client's step of every round
-    again = simulate(experiment, tmp_path / "again", workers=1, device=str(device))
-    assert again["params_sha256"] == finals[1]["params_sha256"]
+    recorded = load_experiment(DIGITS, [*BASE, *VARIANTS[variant], "run.cuda_graphs=true"])
+    ends, finals, recordings = [], [], []
+    for name, what, where in (("cpu", experiment, "cpu"), ("plain", experiment, device), ("side", recorded, device)):
+        finals.append(simulate(what, tmp_path / name, workers=1, device=str(where)))
+        ends.append(reopen(tmp_path / name).checkpoint.params.flat)
+        recordings.append(watched.recordings)
+    for end, final in zip(ends[1:], finals[1:], strict=True):
+        assert torch.allclose(ends[0], end, rtol=0, atol=DISCONTINUOUS if variant in CHOICES else ROUNDING)
+        assert finals[0]["bytes"] == final["bytes"]
+    assert recordings[:2] == [0, 0]
+    assert recordings[2] >= 3 * 5  # every client's step of every round
+    again = simulate(recorded, tmp_path / "again", workers=1, device=str(device))
+    assert again["params_sha256"] == finals[2]["params_sha256"]
 
 
 @pytest.mark.parametrize("variant", ["fedfibos", "algorithm1", "algorithm1, disk", "fedrolex"])

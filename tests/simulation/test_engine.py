@@ -356,3 +356,11 @@ def test_a_failing_evaluation_costs_one_round(toml, tmp_path, monkeypatch):
     resumed = run(toml, tmp_path / "failed", "evaluation.every=5", "run.checkpoint_every=12", resume=True)
     assert resumed["params_sha256"] == whole["params_sha256"]
     assert without_times(records(tmp_path / "failed")) == without_times(records(tmp_path / "whole"))
+
+
+def test_graphs_on_a_cpu_change_nothing_and_that_is_said(toml, tmp_path):
+    warnings: list[str] = []
+    plain = run(toml, tmp_path / "plain", "federation.rounds=1")
+    graphs = run(toml, tmp_path / "graphs", "federation.rounds=1", "run.cuda_graphs=true", on_warning=warnings.append)
+    assert graphs["params_sha256"] == plain["params_sha256"]
+    assert "run.cuda_graphs changes nothing on a CPU" in warnings

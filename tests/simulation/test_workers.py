@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 import pytest
 import torch
 
+from fedfibos import model as model_module
 from fedfibos.analysis.accuracy import Trial
 from fedfibos.data.images import TensorData
 from fedfibos.methods import METHODS
@@ -17,8 +18,8 @@ from fedfibos.models import build
 from fedfibos.round import federated_round
 from fedfibos.simulation.overlapped import Overlapped
 from fedfibos.simulation.setting import Setting
-from fedfibos.simulation.workers import InProcess, WorkerPool
-from fedfibos.submodel import holding
+from fedfibos.simulation.workers import InProcess, WorkerPool, executor
+from fedfibos.submodel import full, holding
 from fedfibos.training import LocalTraining
 from fedfibos.types import Client
 
@@ -107,6 +108,23 @@ def test_clients_side_by_side_give_the_same_bytes(name, settings, width):
     assert all(torch.equal(state.tensors[name], lanes_state.tensors[name]) for name in state.tensors)
     assert all(torch.equal(state.rows.get(n), lanes_state.rows.get(n)) for n in state.rows.clients())
     assert all(torch.equal(a, b) for a, b in zip(scores, lanes_scores, strict=True))
+
+
+@pytest.mark.parametrize(("graphs", "kind"), [(False, InProcess), (True, Overlapped)])
+def test_a_gpu_takes_the_plain_path_unless_graphs_are_asked_for(graphs, kind, monkeypatch):
+    """One client after another, no stream, no recorder; a device without a GPU stands for one."""
+    monkeypatch.setattr(model_module, "recorder", lambda device: f"recorder of {device}")
+    of = setting()
+    on_device = replace(of, model=of.model.on(torch.device("meta")))
+    engine = executor(on_device, 1, graphs)
+    assert type(engine) is kind
+    models = [lane.setting.model for lane in engine.lanes] if isinstance(engine, Overlapped) else [engine.setting.model]
+    spaces = [model.on(torch.device("cpu")).workspace(full(model.layout)) for model in models]
+    assert {space.recorder for space in spaces} == {"recorder of cpu" if graphs else None}
+
+
+def test_a_cpu_has_no_lanes_whatever_is_asked_for():
+    assert type(executor(setting(), 1, cuda_graphs=True)) is InProcess
 
 
 def test_a_killed_worker_is_reported_in_one_line():

@@ -25,6 +25,9 @@ Recorder = Callable[[Callable[[], None]], Callable[[], None]]
 
 LOG = logging.getLogger(__name__)
 
+EXPERIMENTAL = "run.cuda_graphs is experimental: results/bench has no GPU's record of it (benchmarks/gpu.py makes one)"
+"""Said of every run that records its steps, and nowhere else."""
+
 
 class NotRecordableError(RuntimeError):
     """A step that a device cannot record: its Python waits for the device, or copies to it."""

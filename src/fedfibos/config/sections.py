@@ -300,11 +300,14 @@ class Run:
             folder; ``client``, a file a client in a folder of the clients' own (a simulation plays both sides).
         score_bytes: Of a score in a file: 4 is exact; 2 halves the files and changes, on average, less than a
             thousandth of a selection (docs/explanation/performance.md).
+        cuda_graphs: With ``--device cuda``: clients train side by side, each on a stream of its own, and their steps
+            are recorded as CUDA graphs. Experimental. Without it they train one after another, kernel by kernel.
     """
 
     checkpoint_every: Positive = 10
     score_home: Home = "memory"
     score_bytes: Bytes = 4
+    cuda_graphs: bool = False
 
     def __post_init__(self) -> None:
         if self.score_bytes == 2 and self.score_home == "memory":

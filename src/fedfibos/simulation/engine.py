@@ -13,6 +13,7 @@ from typing import Any
 
 from fedfibos.analysis.accuracy import evaluate
 from fedfibos.backend.determinism import reproducible
+from fedfibos.backend.recorded import EXPERIMENTAL
 from fedfibos.config.experiment import Experiment, to_toml
 from fedfibos.round import RoundReport, federated_round, sample
 from fedfibos.runs.checkpoint import Checkpoint, CheckpointStore
@@ -89,7 +90,10 @@ def simulate(
             run = _Run(experiment, world, directory, store, on_round, on_warning)
             for line in world.cautions(checkpoint.round, checkpoint.state, checkpoint.params):
                 on_warning(line)
-            engine = executor(setting_of(experiment, world), num_workers(workers, device, experiment.federation.cohort))
+            if experiment.run.cuda_graphs:
+                on_warning(EXPERIMENTAL if device != "cpu" else "run.cuda_graphs changes nothing on a CPU")
+            processes = num_workers(workers, device, experiment.federation.cohort)
+            engine = executor(setting_of(experiment, world), processes, experiment.run.cuda_graphs)
             try:
                 checkpoint = run.rounds(checkpoint, engine)
             finally:

@@ -1,4 +1,4 @@
-"""Where clients train on a GPU: several at a time, each on a stream and in a workspace of its own.
+"""Where clients train on a GPU with ``run.cuda_graphs``: several at a time, on streams and in workspaces of their own.
 
 A client's batches of twenty images fill a fraction of a GPU, so a cohort's clients run side by side. One thread hands
 their work to the device without waiting for it (see :mod:`~fedfibos.backend.recorded`); the wait is at the end of a
@@ -31,7 +31,7 @@ class Lane:
 
     def __init__(self, setting: Setting) -> None:
         model = setting.model
-        self.setting = replace(setting, model=model.with_own_workspaces())
+        self.setting = replace(setting, model=model.with_own_workspaces(recorded=True))
         self.stream = torch.cuda.Stream(model.device) if model.device.type == "cuda" else None
 
     def train(self, params: Params, client: Client, submodel: Submodel) -> Upload | str:

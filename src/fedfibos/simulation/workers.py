@@ -314,8 +314,12 @@ def _deposit(slot: _Slot, upload: Upload) -> _Reply:
 Executor = InProcess | WorkerPool | Overlapped
 
 
-def executor(setting: Setting, num_workers: int) -> Executor:
-    """Clients side by side on a GPU; on a CPU one worker trains in this process, more are processes of their own."""
-    if setting.model.device.type != "cpu":
+def executor(setting: Setting, num_workers: int, cuda_graphs: bool = False) -> Executor:
+    """One worker trains in this process, more are processes of their own.
+
+    On a GPU there is one, client after client, kernel by kernel; with ``cuda_graphs`` clients train side by side there
+    and their steps are recorded.
+    """
+    if cuda_graphs and setting.model.device.type != "cpu":
         return Overlapped(setting)
     return InProcess(setting) if num_workers == 1 else WorkerPool(setting, num_workers)
