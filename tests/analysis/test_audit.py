@@ -8,7 +8,7 @@ from torch import nn
 
 from fedfibos.analysis.audit import audit
 from fedfibos.cli import main
-from fedfibos.cli.exit_codes import FAILED
+from fedfibos.cli.exit_codes import REFUSED
 from fedfibos.data import TensorData
 from fedfibos.methods import FedAvg, FedFIbOS
 from fedfibos.model import model_of
@@ -126,7 +126,7 @@ def test_the_diagnosis_of_a_run(run, capsys):
 @pytest.mark.parametrize("command", ["audit", "diagnose"])
 def test_a_run_without_a_checkpoint_is_one_line(run, tmp_path, capsys, command):
     (tmp_path / "config.toml").write_bytes((run / "config.toml").read_bytes())
-    assert main([command, str(tmp_path)]) == FAILED
+    assert main([command, str(tmp_path)]) == REFUSED
     assert capsys.readouterr().err.count("\n") == 1
-    assert main([command, str(tmp_path / "nothing")]) == FAILED
+    assert main([command, str(tmp_path / "nothing")]) == REFUSED
     assert "must be a run directory" in capsys.readouterr().err

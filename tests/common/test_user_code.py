@@ -125,7 +125,7 @@ def test_the_record_of_any_model_is_loaded_as_it_was_without_its_code(mine, monk
 def test_what_goes_wrong_in_the_users_code_is_one_line_with_its_place(mine, monkeypatch, capsys):
     broken = ["run", "mine.toml", "--out", "run", "model.name=mine_of_the_test:broken"]
     (mine / "mine.toml").write_text(EXPERIMENT.replace(", options = { hidden = 5 }", ""))
-    assert main(broken) == 1
+    assert main(broken) == 2
     err = capsys.readouterr().err
     place = MINE.splitlines().index("    return 1 / 0") + 1
     assert f"fails with ZeroDivisionError: division by zero (mine_of_the_test.py, line {place})" in err
@@ -144,7 +144,7 @@ def test_changed_code_is_warned_of_and_another_size_is_refused(mine, capsys):
     (mine / "mine_of_the_test.py").write_text(MINE.replace("num_classes)", "num_classes, bias=False)"))
     sys.modules.pop("mine_of_the_test")
     before = (mine / "run" / "rounds.jsonl").read_bytes()
-    assert main([*longer[:-1], "federation.rounds=4"]) == 1
+    assert main([*longer[:-1], "federation.rounds=4"]) == 2
     assert "is of a model of 43 parameters, got one of 40" in capsys.readouterr().err
     assert (mine / "run" / "rounds.jsonl").read_bytes() == before
 
@@ -166,7 +166,7 @@ def test_a_module_whose_import_is_missing_says_which(mine, monkeypatch):
 )
 def test_a_model_that_does_not_fit_the_data_is_one_line_before_any_training(mine, capsys, model, message):
     (mine / "mine.toml").write_text(EXPERIMENT.replace(", options = { hidden = 5 }", ""))
-    assert main(["run", "mine.toml", f"model.name=mine_of_the_test:{model}", "--dry-run"]) == 1
+    assert main(["run", "mine.toml", f"model.name=mine_of_the_test:{model}", "--dry-run"]) == 2
     err = capsys.readouterr().err
     assert message in err
     assert err.count("\n") == 1
@@ -206,7 +206,7 @@ def test_a_buffer_that_training_changes_is_named(bare, capsys):
     ],
 )
 def test_modules_that_cannot_be_used_are_one_line(bare, capsys, overrides, message):
-    assert main([*OWN, *overrides]) == 1
+    assert main([*OWN, *overrides]) == 2
     err = capsys.readouterr().err
     assert message in err
     assert err.splitlines()[-1].startswith("fedfibos: ")
@@ -243,7 +243,7 @@ def test_modules_that_cannot_be_used_are_one_line(bare, capsys, overrides, messa
 )
 def test_what_would_go_wrong_in_a_round_is_said_before_the_first(bare, capsys, override, message):
     settings = ["model.name=mine_of_the_test:logistic", "data.partition.scheme=iid"]
-    assert main([*OWN, "--dry-run", *settings, override]) == 1
+    assert main([*OWN, "--dry-run", *settings, override]) == 2
     err = capsys.readouterr().err
     assert message in err
     assert err.count("\n") == 1
@@ -274,7 +274,7 @@ def test_a_recurrent_model_is_diagnosed_from_minibatches(bare, capsys):
 def test_an_export_says_what_the_tracer_stumbled_over(bare, capsys):
     assert main([*OWN, "model.name=mine_of_the_test:Counting"]) == 0
     capsys.readouterr()
-    assert main(["export", "run", "--capacity", "0.5", "--out", "a.pt2"]) == 1
+    assert main(["export", "run", "--capacity", "0.5", "--out", "a.pt2"]) == 2
     err = capsys.readouterr().err
     assert "x.shape[0] and not len(x)" in err
     assert err.count("\n") == 1
@@ -339,7 +339,7 @@ def test_a_model_whose_channels_cannot_be_derived_names_them(mine, capsys, metho
     """And each capacity's real share follows from the table."""
     (mine / "mine.toml").write_text(EXPERIMENT.replace(", options = { hidden = 5 }", ""))
     command = ["run", "mine.toml", f"method.name={method}", "method.scaler=false", "--workers", "1"]
-    assert main([*command, "model.name=mine_of_the_test:Recurrent", "--out", "derived"]) == 1
+    assert main([*command, "model.name=mine_of_the_test:Recurrent", "--out", "derived"]) == 2
     assert "can't derive the channel axes of 'lstm'" in capsys.readouterr().err
     assert main([*command, "model.name=mine_of_the_test:Named", "--out", "named"]) == 0
 
@@ -399,7 +399,7 @@ def test_a_sweep_does_not_count_runs_of_other_code(mine, capsys):
     assert main([*sweep, "--only", "seed=0"]) == 0
     (mine / "mine_of_the_test.py").write_text(MINE + "\n# another\n")
     capsys.readouterr()
-    assert main(sweep) == 1
+    assert main(sweep) == 2
     out = " ".join(capsys.readouterr().out.split())
     assert "seed-0: failed: runs/seed-0 is finished, by another version of mine_of_the_test:" in out
     assert (mine / "runs" / "seed-1" / "final.json").exists()
@@ -556,7 +556,7 @@ def test_owners_stay_with_their_examples_when_some_are_held_out(mine, capsys):
         assert len(few.validation(0.4, torch.Generator().manual_seed(seed)).owners.unique()) == 20
     natural = ["run", "mine.toml", "data.partition.scheme=natural", "--out", "run"]
     assert main([*natural, "federation.clients=3"]) == 0
-    assert main([*natural[:-1], "other"]) == 1
+    assert main([*natural[:-1], "other"]) == 2
     assert "federation.clients must be 3, the number of owners, got 4" in capsys.readouterr().err
 
 
@@ -575,13 +575,13 @@ def test_an_error_is_placed_in_the_users_file_and_not_in_the_library_that_it_cal
         MINE + "\n\ndef wrong(num_classes, input_shape):\n    return torch.ones(2) @ torch.ones(3, 4)\n"
     )
     (mine / "mine.toml").write_text(EXPERIMENT.replace(", options = { hidden = 5 }", ""))
-    assert main(["run", "mine.toml", "model.name=mine_of_the_test:wrong", "--out", "run"]) != 0
+    assert main(["run", "mine.toml", "model.name=mine_of_the_test:wrong", "--out", "run"]) == 2
     assert f"(mine_of_the_test.py, line {lines + 4})" in capsys.readouterr().err
     (mine / "mine_of_the_test.py").write_text(
         MINE + "\n\ndef wrong(num_classes, input_shape):\n    return nn.Linear(-1, 2)\n"
     )
     sys.modules.pop("mine_of_the_test")
-    assert main(["run", "mine.toml", "model.name=mine_of_the_test:wrong", "--out", "run"]) != 0
+    assert main(["run", "mine.toml", "model.name=mine_of_the_test:wrong", "--out", "run"]) == 2
     assert f"(mine_of_the_test.py, line {lines + 4})" in capsys.readouterr().err
 
 

@@ -267,9 +267,9 @@ def test_export_from_a_run_loads_without_the_package(runs, tmp_path, run, suffix
 
 def test_personal_submodels_need_a_client(runs, tmp_path, capsys):
     out = tmp_path / "a.safetensors"
-    assert main(["export", str(runs / "client"), "--capacity", "0.25", "--out", str(out)]) == 1
+    assert main(["export", str(runs / "client"), "--capacity", "0.25", "--out", str(out)]) == 2
     assert "are personal: pass --client N" in capsys.readouterr().err
-    assert main(["export", str(runs / "client"), "--capacity", "0.25", "--client", "9", "--out", str(out)]) == 1
+    assert main(["export", str(runs / "client"), "--capacity", "0.25", "--client", "9", "--out", str(out)]) == 2
     assert "--client must be from 0 to 4, got 9" in capsys.readouterr().err
     experiment = load_experiment(runs / "client")
     took_part = sample(experiment.federation.clients, experiment.federation.cohort, experiment.seed, 0)

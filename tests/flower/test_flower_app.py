@@ -59,7 +59,7 @@ def test_new_writes_a_page_and_never_over_a_file(tmp_path, capsys):
     assert {path.name for path in (tmp_path / "app").iterdir()} == set(FILES)
     assert len((tmp_path / "app" / "fleet.py").read_text().splitlines()) <= 60
     capsys.readouterr()
-    assert main(["flower", "new", str(tmp_path / "app")]) == 1
+    assert main(["flower", "new", str(tmp_path / "app")]) == 2
     assert capsys.readouterr().err == f"fedfibos: {tmp_path / 'app' / 'pyproject.toml'} exists: choose another folder\n"
 
 
@@ -233,7 +233,7 @@ def test_a_model_with_batch_normalisation_is_exported_with_statistics_of_the_app
     (tmp_path / "with.py").write_text(normalised + '\n\ndef calibration(config):\n    return load("digits").train\n')
     out = tmp_path / "small.safetensors"
     command = ["export", str(tmp_path / "run"), "--capacity", "0.25", "--out", str(out), "--app"]
-    assert main([*command, str(tmp_path / "without.py")]) == 1
+    assert main([*command, str(tmp_path / "without.py")]) == 2
     assert "must have calibration(config), as its model has batch normalisation" in capsys.readouterr().err
     assert main([*command, str(tmp_path / "with.py")]) == 0
     statistics = load_file(out)["features.1.running_mean"]
@@ -305,16 +305,16 @@ def test_an_app_without_a_task_or_client_held_scores_cannot_be_exported(tmp_path
     (tmp_path / "broken.py").write_text("import not_there")
     (tmp_path / "config.toml").write_text("seed = 0")
     command = ["export", str(tmp_path), "--capacity", "0.25", "--out", str(tmp_path / "a.onnx"), "--app"]
-    assert main([*command, str(tmp_path / "empty.py")]) == 1
+    assert main([*command, str(tmp_path / "empty.py")]) == 2
     assert "must have a function task(config)" in capsys.readouterr().err
-    assert main([*command, str(tmp_path / "none.py")]) == 1
+    assert main([*command, str(tmp_path / "none.py")]) == 2
     assert "--app must be the Python file of a Flower app" in capsys.readouterr().err
-    assert main([*command, str(tmp_path / "broken.py")]) == 1
+    assert main([*command, str(tmp_path / "broken.py")]) == 2
     assert "broken.py fails with ModuleNotFoundError: No module named 'not_there'" in capsys.readouterr().err
     nodes = [{**node, "state-dir": str(tmp_path / "scores")} for node in NODES]
     held = {"method.sharing": "client", "federation.scores": "client", "federation.rounds": 1}
     run_template(tmp_path / "run", nodes, **held)
-    assert main(["export", str(tmp_path / "run"), *command[2:], str(TEMPLATE / "fleet.py")]) == 1
+    assert main(["export", str(tmp_path / "run"), *command[2:], str(TEMPLATE / "fleet.py")]) == 2
     assert "the scores of this run are with its clients" in capsys.readouterr().err
 
 
@@ -332,7 +332,7 @@ def test_the_two_kinds_of_run_directory_are_told_apart(tmp_path, capsys):
         ("none", app, "is no run directory: it has no config.toml"),
     ):
         out = str(tmp_path / "a.onnx")
-        assert main(["export", str(tmp_path / run), "--capacity", "0.25", "--out", out, *more]) == 1
+        assert main(["export", str(tmp_path / run), "--capacity", "0.25", "--out", out, *more]) == 2
         err = capsys.readouterr().err
         assert reason in err
         assert err.count("\n") == 1
@@ -345,7 +345,7 @@ def test_an_interrupted_demo_says_so(monkeypatch, capsys):
     monkeypatch.setattr("fedfibos.flower.demo.fleet", interrupted)
     assert main(["flower", "demo"]) == 130
     assert capsys.readouterr().err == "fedfibos: interrupted\n"
-    assert main(["flower", "demo", "--method", "fedfibus"]) == 1
+    assert main(["flower", "demo", "--method", "fedfibus"]) == 2
     assert "did you mean 'fedfibos'" in capsys.readouterr().err
 
 

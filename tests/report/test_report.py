@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from fedfibos.cli import main
-from fedfibos.cli.exit_codes import FAILED
+from fedfibos.cli.exit_codes import REFUSED
 from fedfibos.cli.methods import summary
 from fedfibos.common.statistics import Spread
 from fedfibos.config.experiment import Experiment, to_toml
@@ -329,10 +329,10 @@ def test_figures_and_tables_lie_beside_the_page_and_are_the_same_each_time(runs,
 def test_the_command(runs, tmp_path, capsys):
     assert main(["report", str(runs), "--out", str(tmp_path / "r.html")]) == 0
     assert "2 results on 1 problem:" in capsys.readouterr().out
-    assert main(["report", str(tmp_path / "nothing")]) == FAILED
+    assert main(["report", str(tmp_path / "nothing")]) == REFUSED
     assert "it is not a folder" in capsys.readouterr().err
     (runs / "fiarse" / "seed-0" / "final.json").write_text("{")
-    assert main(["report", str(runs)]) == FAILED
+    assert main(["report", str(runs)]) == REFUSED
     assert "final.json is damaged" in capsys.readouterr().err
 
 

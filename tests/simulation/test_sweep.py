@@ -12,7 +12,7 @@ import pytest
 
 from fedfibos.cli import main
 from fedfibos.cli.dry_run import plan
-from fedfibos.cli.exit_codes import INTERRUPTED, WRONG_USAGE
+from fedfibos.cli.exit_codes import INTERRUPTED, REFUSED
 from fedfibos.cli.sweep import result
 from fedfibos.common.statistics import Spread, spread
 from fedfibos.common.validation import ExperimentError
@@ -219,7 +219,7 @@ def test_a_run_that_cannot_be_made_is_reported_and_the_next_one_begins(study, tm
     (other / "final.json").write_text("{}")
     code = main(["sweep", str(study), "--out", str(tmp_path / "out"), "--only", "seed=1", "--only", "method=fiarse"])
     out = capsys.readouterr().out
-    assert code == 1
+    assert code == 2
     assert re.search(r"\[1/2\] iid/fiarse/seed-1: failed: .* holds another experiment: .*", out)
     assert re.search(r"\[2/2\] few/fiarse/seed-1: global [\d.]+ % \(submodels [\d.]+ %\)", out)
     assert re.search(r"iid +│ fiarse +│ +0 of 1 │ +– │", out)
@@ -251,7 +251,7 @@ def test_ctrl_c_says_how_to_go_on(study, tmp_path, capsys, monkeypatch):
 
 
 def test_a_wrong_study_is_wrong_usage(study, capsys):
-    assert main(["sweep", str(study), "local.lrr=1"]) == WRONG_USAGE
+    assert main(["sweep", str(study), "local.lrr=1"]) == REFUSED
     assert "unknown key 'local.lrr'" in capsys.readouterr().err
 
 

@@ -7,6 +7,7 @@ the command that needs it, so ``--help`` answers at once.
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Sequence
 from importlib.metadata import version
 from typing import Annotated
@@ -17,9 +18,9 @@ import typer
 from fedfibos.backend.allocator import keep_freed_memory
 from fedfibos.cli import checkpoint_commands, lookup_commands, training_commands
 from fedfibos.cli.code_folders import search_here
-from fedfibos.cli.exit_codes import INTERRUPTED, exit_code
+from fedfibos.cli.exit_codes import FAILED, INTERRUPTED, READER_GONE, exit_code, in_words
 from fedfibos.cli.flower_commands import flower_app
-from fedfibos.cli.terminal import fail, log_on_stderr
+from fedfibos.cli.terminal import drop_output, fail, flush_output, log_on_stderr
 
 app = typer.Typer(
     help="Federated learning across clients of unequal capacity.",
@@ -35,16 +36,35 @@ def main(arguments: Sequence[str] | None = None) -> int:
     search_here()
     try:
         with log_on_stderr():
-            code = app(args=None if arguments is None else list(arguments), prog_name="fedfibos", standalone_mode=False)
+            code = _run(sys.argv[1:] if arguments is None else list(arguments))
+        flush_output()
     except click.ClickException as error:
         return fail(error.format_message(), error.exit_code)
     except (click.Abort, KeyboardInterrupt):
         return fail("interrupted", INTERRUPTED)
+    except BrokenPipeError:  # as in ``fedfibos run ... | head -1``
+        drop_output()
+        return READER_GONE
+    except SystemExit as stop:
+        if isinstance(stop.__context__, BrokenPipeError):  # Rich's way, where Typer prints help with it
+            drop_output()
+            return READER_GONE
+        return fail(f"the experiment's own code ended the program: SystemExit({stop.code!r})", FAILED)
     except Exception as error:
         if (known := exit_code(error)) is None or os.environ.get("FEDFIBOS_TRACEBACK"):
             raise
-        return fail(str(error), known)
-    return int(code or 0)
+        return fail(in_words(error), known)
+    return code
+
+
+def _run(arguments: list[str]) -> int:
+    """Parse and carry out; what goes wrong is raised, which Click's own ``main`` would answer in ways of its own."""
+    command = typer.main.get_command(app)
+    try:
+        with command.make_context("fedfibos", arguments) as context:
+            return int(command.invoke(context) or 0)
+    except click.exceptions.Exit as end:  # --help, --version
+        return end.exit_code
 
 
 def _show_version(wanted: bool) -> None:

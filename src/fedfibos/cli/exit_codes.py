@@ -1,18 +1,51 @@
-"""What a command ends with, and which error means which."""
+"""What a command ends with, and which error means which (docs/commands.md).
+
+Refused: nothing was trained or written, and the same command gives the same answer until the command line, the
+experiment, its data or its code is changed. Failed: it began and could not go on; the same command may do.
+"""
 
 from __future__ import annotations
 
-FAILED, WRONG_USAGE, INTERRUPTED = 1, 2, 130
+import errno
+
+FAILED, REFUSED, INTERRUPTED, READER_GONE = 1, 2, 130, 141
+
+WRONG_PATH = frozenset(
+    {
+        errno.EACCES,
+        errno.EEXIST,
+        errno.EISDIR,
+        errno.ELOOP,
+        errno.ENAMETOOLONG,
+        errno.ENOENT,
+        errno.ENOTDIR,
+        errno.EPERM,
+        errno.EROFS,
+    }
+)
+"""What the operating system says of a path that is no place to read from or write to; the disk may be fine."""
 
 
 def exit_code(error: Exception) -> int | None:
     """What an error that is one line long ends a command with; None: it is nobody's fault but the code's."""
     from fedfibos.common.extras import MissingExtraError
     from fedfibos.common.validation import ExperimentError
+    from fedfibos.local import LocalTrainingError
     from fedfibos.round import NoUploadError
     from fedfibos.runs.reading import RecordError
+    from fedfibos.runs.record import BusyError
     from fedfibos.simulation import WorkerError
 
-    if isinstance(error, ExperimentError | MissingExtraError):
-        return WRONG_USAGE
-    return FAILED if isinstance(error, RecordError | NoUploadError | WorkerError | ValueError | OSError) else None
+    if isinstance(error, BusyError | LocalTrainingError | NoUploadError | WorkerError):
+        return FAILED
+    cause = error if isinstance(error, OSError) else error.__cause__
+    if isinstance(cause, OSError) and cause.errno is not None and not isinstance(error, ExperimentError):
+        return REFUSED if cause.errno in WRONG_PATH else FAILED
+    return REFUSED if isinstance(error, MissingExtraError | RecordError | ValueError | OSError) else None
+
+
+def in_words(error: Exception) -> str:
+    """An error's message; what the operating system says without its number, and the file first."""
+    if isinstance(error, OSError) and error.strerror and error.filename is not None:
+        return f"{error.filename}: {error.strerror}"
+    return str(error)

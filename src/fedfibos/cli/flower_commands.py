@@ -27,11 +27,7 @@ def new(folder: Annotated[Path, typer.Argument(help="Folder to write the app to.
     """Write a Flower app around your model and your data: a page of code, which runs as it is."""
     from fedfibos.flower.new import new_app
 
-    try:
-        written = new_app(folder)
-    except OSError as error:
-        raise click.ClickException(str(error)) from error
-    for path in written:
+    for path in new_app(folder):
         print(path)
     print("next: put your model and data into fleet.py; docs/how-to/fleet.md has the commands that start it")
 
@@ -44,12 +40,9 @@ def gateway(
     superlink: Annotated[str, typer.Option(help="HOST:PORT of the SuperLink, on the loopback.")] = "127.0.0.1:9092",
 ) -> None:
     """Write the configuration of nginx in front of a SuperLink: devices may take part, and no stranger starts a run."""
-    from fedfibos.flower.gateway import Gateway, GatewayError, nginx
+    from fedfibos.flower.gateway import Gateway, nginx
 
-    try:
-        path = Gateway(listen, superlink, certificates).write(folder)
-    except (GatewayError, OSError) as error:
-        raise click.ClickException(str(error)) from error
+    path = Gateway(listen, superlink, certificates).write(folder)
     print(f"{nginx() or 'nginx'} -e {path.with_name('error.log')} -c {path}")
     if nginx() is None:
         print("nginx is not installed here: on Debian, apt-get install nginx-light", file=sys.stderr)
@@ -89,7 +82,7 @@ def demo(
             outcome = running.run("run", config, show)
             console.print("stopping")
         show_traffic(outcome, console)
-    except (LaunchError, CertificateError, ValueError, OSError) as error:
+    except (LaunchError, CertificateError) as error:
         raise click.ClickException(str(error)) from error
     except KeyboardInterrupt:  # everything has been stopped
         raise click.Abort from None
@@ -130,7 +123,7 @@ def show_traffic(outcome: Outcome, console: Console) -> None:
 def _folder(keep: Path | None) -> Iterator[Path]:
     if keep is not None:
         if keep.exists() and any(keep.iterdir()):
-            raise click.ClickException(f"{keep} is not empty: choose another folder")
+            raise ValueError(f"{keep} is not empty: choose another folder")
         yield keep.absolute()
         return
     with tempfile.TemporaryDirectory(prefix="fedfibos-flower-", ignore_cleanup_errors=True) as name:

@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.status import Status
 from rich.table import Table
 
+from fedfibos.cli.exit_codes import FAILED, REFUSED, exit_code
 from fedfibos.common.formatting import duration, percent
 from fedfibos.common.statistics import Spread, spread
 from fedfibos.config.study import PlannedRun, Study, describe_grid, load_study
@@ -26,18 +27,18 @@ def sweep(
     dry_run: bool,
     console: Console,
     **options: Any,
-) -> bool:
+) -> int:
     """Run a study and print its summary.
 
     Returns:
-        Whether every run has its results.
+        The exit code: 0 where every run has its results, 2 where those that have none were refused.
     """
     study = load_study(path, overrides, only)
     console.print(f"{path}: {describe_grid(study)}", markup=False, highlight=False, soft_wrap=True)
     if dry_run:
         for run in study.runs:
             console.print(str(run.folder), markup=False, highlight=False, soft_wrap=True)
-        return True
+        return 0
     out = out or default_folder(path)
     progress = LineProgress(console, len(study.runs))
     try:
@@ -46,7 +47,14 @@ def sweep(
         progress.close()
     console.print(summary_table(study, outcomes))
     console.print(f"run directories: {out}", markup=False, highlight=False, soft_wrap=True)
-    return all(outcome.final is not None for outcome in outcomes)
+    return code_of(outcomes)
+
+
+def code_of(outcomes: Sequence[Outcome]) -> int:
+    """The exit code of a sweep; a run that another process is at has no results yet."""
+    without = [outcome.error for outcome in outcomes if outcome.final is None]
+    refused = all(error is not None and exit_code(error) == REFUSED for error in without)
+    return (REFUSED if refused else FAILED) if without else 0
 
 
 def default_folder(path: Path) -> Path:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import sys
@@ -35,10 +36,34 @@ def log_on_stderr() -> Iterator[None]:
         log.setLevel(before)
 
 
+class _Console(Console):
+    """A console that leaves it to the command line what a reader that is gone means."""
+
+    def on_broken_pipe(self) -> None:
+        """Raise it again: Rich would end the program with exit code 1."""
+        raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
+
+
 def console_here() -> Console:
     """Standard output; into a file or a pipe, which have no width, tables may be wider than 80 columns."""
     narrow = sys.stdout.isatty() or "COLUMNS" in os.environ
-    return Console() if narrow else Console(width=WIDE)
+    return _Console() if narrow else _Console(width=WIDE)
+
+
+def flush_output() -> None:
+    """Write what is left, now that a reader who is gone can still be answered."""
+    sys.stdout.flush()
+
+
+def drop_output() -> None:
+    """Send what is left nowhere: Python would complain of it when it ends."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except OSError:
+            os.dup2(nowhere, stream.fileno())
+    os.close(nowhere)
 
 
 def warn(text: str) -> None:
@@ -48,5 +73,8 @@ def warn(text: str) -> None:
 
 def fail(message: str, code: int) -> int:
     """One line on standard error."""
-    print("fedfibos: " + " ".join(message.split()), file=sys.stderr)
+    try:
+        print("fedfibos: " + " ".join(message.split()), file=sys.stderr)
+    except BrokenPipeError:  # nobody reads it
+        drop_output()
     return code

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from fedfibos.cli.code_folders import search_beside
-from fedfibos.cli.exit_codes import FAILED, INTERRUPTED, WRONG_USAGE
+from fedfibos.cli.exit_codes import INTERRUPTED, REFUSED
 from fedfibos.cli.options import DataDir, Device, Overrides, TrainOn, Workers, check_device, not_an_option
 from fedfibos.cli.terminal import console_here, fail, warn
 
@@ -37,9 +37,9 @@ def run(
     if out is None and resume and experiment.is_dir():
         out = experiment
     if out is None and not dry_run:
-        return fail("a run needs --out DIR, the run directory to write", WRONG_USAGE)
+        return fail("a run needs --out DIR, the run directory to write", REFUSED)
     if resume and overwrite:
-        return fail("--resume goes on with the run in --out and --overwrite removes it: pass one of them", WRONG_USAGE)
+        return fail("--resume goes on with the run in --out and --overwrite removes it: pass one of them", REFUSED)
     settings = load_experiment(experiment, overrides or ())
     if out is None or dry_run:
         from fedfibos.cli.dry_run import show_plan
@@ -112,11 +112,10 @@ def sweep(
     try:
         check_device(device)
         options = {"workers": workers, "device": device.value, "data_dir": data_dir}
-        done = run_sweep(study, overrides or (), out, only or (), dry_run, console_here(), **options)
+        return run_sweep(study, overrides or (), out, only or (), dry_run, console_here(), **options)
     except Interrupted as stop:
         command = again(study, overrides or (), out, only or (), rest)
         return fail(f"{stop} of the current run; go on with: {command}", INTERRUPTED)
-    return 0 if done else FAILED
 
 
 def demo(

@@ -34,12 +34,14 @@ class Outcome:
         state: ``done`` now; ``finished`` before; ``busy``, another process is at it; ``failed``.
         final: Content of ``final.json``; None where the run is not finished.
         reason: Why it failed, in one line.
+        error: What failed.
     """
 
     run: PlannedRun
     state: str
     final: Mapping[str, Any] | None = None
     reason: str = ""
+    error: Exception | None = None
 
 
 class SweepProgress:
@@ -85,14 +87,14 @@ def run_study(
     for run in study.runs:
         try:
             outcome = _outcome(run, out / run.folder, progress, options)
-        except Interrupted:
+        except (Interrupted, BrokenPipeError):  # a reader who is gone
             raise
         except BusyError:
             outcome = Outcome(run, "busy")
         except (RecordError, NoUploadError, WorkerError, ValueError, OSError) as error:
-            outcome = Outcome(run, "failed", reason=" ".join(str(error).split()))
+            outcome = Outcome(run, "failed", reason=" ".join(str(error).split()), error=error)
         except Exception as error:  # what a user's own model raises
-            outcome = Outcome(run, "failed", reason=" ".join(told(error).split()))
+            outcome = Outcome(run, "failed", reason=" ".join(told(error).split()), error=error)
         progress.finish(outcome)
         outcomes.append(outcome)
     return outcomes
