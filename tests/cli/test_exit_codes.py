@@ -10,10 +10,10 @@ import pytest
 from fedfibos.cli import main
 from fedfibos.cli.exit_codes import exit_code, in_words
 from fedfibos.common.validation import ExperimentError
-from fedfibos.round import NoUploadError
 from fedfibos.runs.reading import RecordError
 from fedfibos.runs.record import BusyError
 from fedfibos.simulation import WorkerError
+from fedfibos.soundness import NoUploadError
 
 TINY = """
 [model]

@@ -96,7 +96,7 @@ def test_the_command_writes_it_and_says_how_it_is_started(certificates, tmp_path
     out = tmp_path / "gateway"
     assert main(["flower", "gateway", str(out), "--certificates", str(certificates)]) == 0
     assert f"-e {out / 'error.log'} -c {out / 'nginx.conf'}" in capsys.readouterr().out
-    assert main(["flower", "gateway", str(out), "--certificates", str(tmp_path / "none")]) == 1
+    assert main(["flower", "gateway", str(out), "--certificates", str(tmp_path / "none")]) == 2
     assert "ca.crt is not there: docs/how-to/secure_fleet.md has the commands for it" in capsys.readouterr().err
 
 

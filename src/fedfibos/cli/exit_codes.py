@@ -1,4 +1,4 @@
-"""What a command ends with, and which error means which (docs/commands.md).
+"""What a command ends with, and which error means which (docs/reference/command_line.md).
 
 Refused: nothing was trained or written, and the same command gives the same answer until the command line, the
 experiment, its data or its code is changed. Failed: it began and could not go on; the same command may do.
@@ -31,10 +31,10 @@ def exit_code(error: Exception) -> int | None:
     from fedfibos.common.extras import MissingExtraError
     from fedfibos.common.validation import ExperimentError
     from fedfibos.local import LocalTrainingError
-    from fedfibos.round import NoUploadError
     from fedfibos.runs.reading import RecordError
     from fedfibos.runs.record import BusyError
     from fedfibos.simulation import WorkerError
+    from fedfibos.soundness import NoUploadError
 
     if isinstance(error, BusyError | LocalTrainingError | NoUploadError | WorkerError):
         return FAILED
