@@ -81,7 +81,7 @@ def test_a_command_names_the_extra_that_it_needs(told, command, wanted):
 
 def test_the_digits_say_what_brings_them(told):
     code, line = told["digits"]
-    assert code == 1
+    assert code == 2
     assert line.startswith("fedfibos: data set 'digits' was not found: scikit-learn brings them: ")
     assert "pip install 'fedfibos[data]'" in line
     assert line.count("\n") == 1

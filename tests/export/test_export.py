@@ -332,7 +332,7 @@ def test_the_lines_of_the_page_read_a_sparse_file(tmp_path):
 def test_wrong_capacities_are_one_line(runs, tmp_path, arguments, reason, capsys):
     code = main(["export", str(runs / "heterofl"), *arguments, "--out", str(tmp_path / "a.safetensors")])
     err = capsys.readouterr().err
-    assert code == 1
+    assert code == 2
     assert err.count("\n") == 1
     assert reason is None or reason in err
 
