@@ -104,7 +104,7 @@ def test_a_used_run_directory_is_refused_before_data_are_loaded(tiny, monkeypatc
 
     monkeypatch.setattr("fedfibos.simulation.world.load", unwanted)
     assert main(["run", "tiny.toml", "--out", "run"]) == 2
-    assert "run holds a finished run of this experiment: pass --resume" in capsys.readouterr().err
+    assert "run holds a finished run of this experiment: pass" in capsys.readouterr().err
     assert main(["run", "tiny.toml", "--out", "full"]) == 2
     assert capsys.readouterr().err == "fedfibos: full is not empty and no run directory: choose another --out\n"
 
