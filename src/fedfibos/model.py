@@ -12,8 +12,10 @@ from torch import Tensor, nn
 from fedfibos.backend.recorded import recorder
 from fedfibos.channels.axes import Axes
 from fedfibos.channels.check import check_permutations
+from fedfibos.channels.costs import Cost, parameter_cost
 from fedfibos.channels.declared import named_axes, named_units
 from fedfibos.channels.derive import derive_axes
+from fedfibos.channels.macs import mac_cost
 from fedfibos.channels.resize import resized
 from fedfibos.common.copies import copied
 from fedfibos.common.inputs import Inputs
@@ -142,6 +144,7 @@ class Model:
     recorded: bool = False
     _workspaces: dict[Any, Workspace] = field(default_factory=dict, init=False, repr=False, compare=False)
     _derived: dict[str, Axes] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _costs: dict[Any, Cost] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def with_own_workspaces(self, *, recorded: bool = False) -> Model:
         """The same model with scratch space of its own, for clients that train beside others; axes are derived once."""
@@ -154,6 +157,7 @@ class Model:
     def _copy(self, **changes: Any) -> Model:
         other = replace(self, **changes)
         object.__setattr__(other, "_derived", self._derived)
+        object.__setattr__(other, "_costs", self._costs)
         return other
 
     def initial_params(self) -> Params:
@@ -171,6 +175,26 @@ class Model:
         if "axes" not in self._derived:
             self._derived["axes"] = self._derive_axes()
         return self._derived["axes"]
+
+    @property
+    def macs(self) -> Cost:
+        """Multiply-accumulate operations of a slice, one example forward; derived on first use.
+
+        Raises:
+            ValueError: There is no example, or they are no polynomial in the widths.
+        """
+        if "macs" not in self._costs:
+            if self.example is None:
+                raise ValueError("a budget of 'macs' needs a model with an example batch, got one without")
+            self._costs["macs"] = mac_cost(self.module, self.axes, self.example)
+        return self._costs["macs"]
+
+    @property
+    def parameters(self) -> Cost:
+        """Maskable parameters of a slice."""
+        if "parameters" not in self._costs:
+            self._costs["parameters"] = parameter_cost(self.axes, self.layout)
+        return self._costs["parameters"]
 
     def _derive_axes(self) -> Axes:
         if self.table is None and self.example is None:

@@ -10,6 +10,7 @@ from typing import Literal, Protocol
 import torch
 from torch import Tensor
 
+from fedfibos.channels.costs import Bounded
 from fedfibos.common.inputs import Inputs
 from fedfibos.params import Layout
 from fedfibos.scores.rows import MemoryRows, Rows
@@ -52,6 +53,8 @@ class Client:
         weight: Weight of its upload in the averages (1, or its number of examples).
         data: Its training examples; None where only the server's side is needed.
         local: How it trains this round (learning rate already scheduled).
+        budget: What its capacity is a share of, for methods that cut channels: each of these is bounded. Masks are
+            shares of the parameters in any case.
     """
 
     id: int
@@ -61,6 +64,7 @@ class Client:
     local: LocalTraining
     data: Dataset | None = None
     weight: float = 1.0
+    budget: tuple[Bounded, ...] = ("parameters",)
 
     def __post_init__(self) -> None:
         check_capacity(self.capacity, f"client {self.id}")

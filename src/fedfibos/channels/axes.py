@@ -12,7 +12,6 @@ of a head.
 
 from __future__ import annotations
 
-import bisect
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -22,7 +21,7 @@ from torch import Tensor, nn
 
 from fedfibos.common.validation import did_you_mean, listed
 from fedfibos.params import Layout
-from fedfibos.submodel import Slice, budget, exactly
+from fedfibos.submodel import Slice, budget
 
 
 @dataclass(frozen=True)
@@ -241,30 +240,6 @@ def _dimension(entry: str | Part | Dimension | None, length: int) -> Dimension:
     if isinstance(entry, str):
         return (Part(entry),)
     return (entry,) if isinstance(entry, Part) else tuple(entry)
-
-
-def width_for_budget(axes: Axes, layout: Layout, capacity: float) -> float:
-    """The largest width whose realised share of the maskable parameters is at most ``capacity``.
-
-    Parameters grow with about the square of the width: capacity .5 of ResNet-18 is width .707. The realised count
-    is a step function of the width with steps at the multiples of ``1 / C``, which are searched by bisection.
-
-    Raises:
-        ValueError: Capacity outside (0, 1], or below what a single channel on every axis takes.
-    """
-    steps = sorted({k / size for size in axes.sizes.values() for k in range(1, size + 1)} | {1.0})
-    allowed = math.floor(exactly(capacity) * layout.num_maskable)
-
-    def count(width: float) -> int:
-        return axes.small_layout(layout, axes.widths(width)).num_maskable
-
-    fitting = bisect.bisect_right(steps, allowed, key=count)
-    if fitting == 0:
-        raise ValueError(
-            f"capacity {capacity:g} allows {allowed} of {layout.num_maskable} parameters, "
-            f"the narrowest slice of the model has {count(steps[0])}"
-        )
-    return steps[fitting - 1]
 
 
 def nearest(name: str, known: Mapping[str, object]) -> str:

@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+import bisect
+import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
+from typing import Literal
 
 from fedfibos.channels.axes import Axes, Dimension
 from fedfibos.params import Layout
+from fedfibos.submodel import exactly
+
+Number = int | Fraction
+
+Bounded = Literal["parameters", "macs", "memory", "bytes"]
+"""What a budget may bound: maskable parameters, multiply-accumulate operations of an example's forward pass, bytes of
+the tensors of a training step at its peak, bytes of a round both ways."""
 
 
 @dataclass(frozen=True)
@@ -35,11 +46,11 @@ class Cost:
         terms: Lengths that are multiplied -> factor.
     """
 
-    terms: Mapping[tuple[Length, ...], int]
+    terms: Mapping[tuple[Length, ...], Number]
 
-    def at(self, widths: Mapping[str, int]) -> int:
+    def at(self, widths: Mapping[str, int]) -> Number:
         """The cost of a slice of those widths; all axes are given."""
-        total = 0
+        total: Number = 0
         for lengths, factor in self.terms.items():
             for length in lengths:
                 factor *= length.at(widths)
@@ -59,11 +70,11 @@ def length_of(dim: Dimension) -> Length:
     return Length(constant, tuple(sorted(each.items())))
 
 
-def tensor_cost(axes: Axes, factors: Iterable[tuple[str, int]]) -> Cost:
+def tensor_cost(axes: Axes, factors: Iterable[tuple[str, Number]]) -> Cost:
     """Σ factor · number of scalars of a tensor, over ``(name, factor)``."""
-    terms: dict[tuple[Length, ...], int] = defaultdict(int)
+    terms: dict[tuple[Length, ...], Number] = defaultdict(int)
     for name, factor in factors:
-        factor, lengths = factor, []
+        lengths = []
         for length in map(length_of, axes.dims[name]):
             if length.each:
                 lengths.append(length)
@@ -78,6 +89,60 @@ def parameter_cost(axes: Axes, layout: Layout) -> Cost:
     return tensor_cost(axes, [(name, 1) for name, _, _ in layout.maskable()])
 
 
+def byte_cost(axes: Axes, layout: Layout, each: int, a_channel: int = 0) -> Cost:
+    """Bits of a round's payloads, down and up together, before compression.
+
+    Args:
+        axes: The model's axes.
+        layout: Layout of the full model.
+        each: Bits for every parameter that is held.
+        a_channel: Bits for every channel that is held.
+    """
+    terms = dict(tensor_cost(axes, [(name, each) for name in layout.names]).terms)
+    for axis in axes.sizes:
+        channels = (Length(0, ((axis, 1),)),)
+        terms[channels] = terms.get(channels, 0) + a_channel
+    return Cost(terms)
+
+
+def width_within(axes: Axes, costs: Mapping[str, Cost], capacity: float) -> float:
+    """The largest width at which each cost of the slice is at most that share of the full model's.
+
+    Parameters grow with about the square of the width: capacity .5 of ResNet-18 is width .707. Costs are step
+    functions of the width with steps at the multiples of ``1 / C``, which are searched by bisection.
+
+    Args:
+        axes: The model's axes.
+        costs: What is bounded, by name.
+        capacity: The share, in (0, 1].
+
+    Raises:
+        ValueError: Capacity outside (0, 1], or below what a single channel on every axis takes.
+    """
+    steps = sorted({k / size for size in axes.sizes.values() for k in range(1, size + 1)} | {1.0})
+    share, full = exactly(capacity), {name: cost.at(axes.sizes) for name, cost in costs.items()}
+
+    def over(width: float) -> bool:
+        widths = axes.widths(width)
+        return any(cost.at(widths) > share * full[name] for name, cost in costs.items())
+
+    fitting = bisect.bisect_left(steps, True, key=over)
+    if fitting == 0:
+        raise ValueError(too_little(share, axes, costs))
+    return steps[fitting - 1]
+
+
+def too_little(share: Fraction, axes: Axes, costs: Mapping[str, Cost]) -> str:
+    """Why no slice keeps within that share: what is allowed, and what one channel an axis takes."""
+    narrowest = dict.fromkeys(axes.sizes, 1)
+    name, cost = next((n, c) for n, c in costs.items() if c.at(narrowest) > share * c.at(axes.sizes))
+    return (
+        f"capacity {float(share):g} allows {math.floor(share * cost.at(axes.sizes))} of "
+        f"{math.floor(cost.at(axes.sizes))} {name}, the narrowest slice of the model has "
+        f"{math.ceil(cost.at(narrowest))}"
+    )
+
+
 class Shrinking:
     """Costs of a slice that loses one channel after another, kept up to date in the terms that change.
 
@@ -89,9 +154,9 @@ class Shrinking:
     def __init__(self, costs: Sequence[Cost], sizes: Mapping[str, int]) -> None:
         self.widths = dict(sizes)
         self.totals = [cost.at(sizes) for cost in costs]
-        self._terms: list[tuple[int, int, list[dict[str, int]], list[int]]] = []
+        self._terms: list[tuple[int, Number, list[dict[str, int]], list[int]]] = []
         self._touched: dict[str, list[int]] = {axis: [] for axis in sizes}
-        self._saved = [dict.fromkeys(sizes, 0) for _ in costs]
+        self._saved: list[dict[str, Number]] = [dict.fromkeys(sizes, 0) for _ in costs]
         for number, cost in enumerate(costs):
             for lengths, factor in cost.terms.items():
                 term = len(self._terms)
@@ -100,7 +165,7 @@ class Shrinking:
                     self._touched[axis].append(term)
                 self._account(term, 1)
 
-    def saved(self, axis: str) -> list[int]:
+    def saved(self, axis: str) -> list[Number]:
         """How much of each cost the axis's next channel takes."""
         return [saved[axis] for saved in self._saved]
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
-from fedfibos.channels.axes import width_for_budget
+from fedfibos.channels.costs import Bounded, Cost, byte_cost, width_within
 from fedfibos.local import Constrain, local_training
 from fedfibos.model import Model
 from fedfibos.params import Layout, Params, is_normalisation, maskable_names
@@ -18,12 +18,46 @@ from fedfibos.types import Client, Upload
 _BY_ROWS = (nn.modules.conv._ConvNd, nn.Linear, nn.RNNBase, nn.RNNCellBase, nn.MultiheadAttention)
 """Layers whose tensors have their output first."""
 
+Costs = Mapping[str, Cost]
+
 CapacityBasis = Literal["parameters", "width"]
 """What a capacity is a fraction of: the maskable ``parameters`` or the channels of every axis (``width``)."""
 
 
-def width_of(model: Model, capacity: float, basis: CapacityBasis) -> float:
-    """The width, in (0, 1], that a capacity affords: itself, or the largest within the parameter budget.
+def costs_of(model: Model, client: Client, basis: CapacityBasis = "parameters", *, scored: bool = False) -> Costs:
+    """What the client's budget bounds of a slice, by name, as polynomials in its widths.
+
+    Args:
+        model: The model.
+        client: Its budget, and how it trains.
+        basis: Of the method.
+        scored: Whether it sends a number for every channel beside its update.
+
+    Raises:
+        ValueError: The method's capacities are widths, and the federation has another budget.
+    """
+    if basis == "width" and client.budget != ("parameters",):
+        raise ValueError(
+            f"federation.budget = {list(client.budget)} bounds what a slice costs, method.capacity_basis = 'width' "
+            "fixes its widths: leave one out"
+        )
+    bits = 64 + (client.local.absent_labels == "mask")
+    made: dict[Bounded, Callable[[], Cost]] = {
+        "parameters": lambda: model.parameters,
+        "macs": lambda: model.macs,
+        "bytes": lambda: byte_cost(model.axes, model.layout, bits, 32 if scored else 0),
+    }
+    return {name: made[name]() for name in client.budget}
+
+
+def width_of(model: Model, capacity: float, basis: CapacityBasis, costs: Costs | None = None) -> float:
+    """The width, in (0, 1], that a capacity affords: itself, or the largest within the budget.
+
+    Args:
+        model: The model.
+        capacity: γ.
+        basis: What it is a fraction of.
+        costs: What is bounded (:func:`costs_of`); None: the parameters.
 
     Raises:
         ValueError: Below capacity 1, the model has no channels to cut, or the capacity is too small.
@@ -36,7 +70,14 @@ def width_of(model: Model, capacity: float, basis: CapacityBasis) -> float:
     if basis == "width":
         check_capacity(capacity)
         return capacity
-    return width_for_budget(model.axes, model.layout, capacity)
+    return width_within(model.axes, {"parameters": model.parameters} if costs is None else costs, capacity)
+
+
+def width_held(model: Model, submodel: Submodel, capacity: float, basis: CapacityBasis) -> float:
+    """The width that a submodel was cut to; of any within a budget it is the largest that gives the same slice."""
+    if basis == "width":
+        return capacity
+    return min((width / model.axes.sizes[axis] for axis, width in submodel.widths or ()), default=1.0)
 
 
 def slice_of(model: Model, channels: Mapping[str, Tensor]) -> Submodel:
@@ -46,7 +87,7 @@ def slice_of(model: Model, channels: Mapping[str, Tensor]) -> Submodel:
     return model.axes.slice(model.layout, channels).to(model.device)
 
 
-def prefix(model: Model, capacity: float, basis: CapacityBasis = "parameters") -> Submodel:
+def prefix(model: Model, capacity: float, basis: CapacityBasis = "parameters", costs: Costs | None = None) -> Submodel:
     """The first channels of every axis, as many as the capacity affords; the whole model at capacity 1.
 
     Raises:
@@ -54,7 +95,7 @@ def prefix(model: Model, capacity: float, basis: CapacityBasis = "parameters") -
     """
     if capacity == 1.0:
         return full(model.layout)
-    widths = model.axes.widths(width_of(model, capacity, basis))
+    widths = model.axes.widths(width_of(model, capacity, basis, costs))
     return slice_of(model, {axis: torch.arange(width) for axis, width in widths.items()})
 
 

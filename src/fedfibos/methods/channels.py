@@ -30,17 +30,16 @@ import torch
 from torch import Tensor
 
 from fedfibos.aggregate import Average, Sums
-from fedfibos.channels.costs import parameter_cost
 from fedfibos.channels.nested import UNSEEN, narrowed
 from fedfibos.common.field_checks import check_fields, check_positive
 from fedfibos.local import local_training
 from fedfibos.method import Idle
 from fedfibos.methods._fisher import Ema
 from fedfibos.methods._gates import GateObserver
-from fedfibos.methods._slicing import prefix, slice_of, width_of
+from fedfibos.methods._slicing import costs_of, prefix, slice_of, width_of
 from fedfibos.model import Model
 from fedfibos.params import Params
-from fedfibos.submodel import Submodel, exactly, full
+from fedfibos.submodel import Submodel, full
 from fedfibos.types import Client, State, Upload
 
 
@@ -115,15 +114,16 @@ class FedFIbOSChannels:
         axes, ranked = model.axes, self._ranked(state, client)
         if client.capacity == 1.0 or (ranked is None and self.start == "estimate"):
             return full(model.layout)
+        costs = costs_of(model, client, scored=True)
         if ranked is None:
-            return prefix(model, client.capacity)
+            return prefix(model, client.capacity, costs=costs)
         scores = dict(zip(axes.sizes, (s.tolist() for s in ranked.split(list(axes.sizes.values()))), strict=True))
-        width = width_of(model, client.capacity, "parameters")  # also checks that the capacity can be met
+        width = width_of(model, client.capacity, "parameters", costs)  # also checks that the capacity can be met
         if self.scope == "layer":
             order = {axis: sorted(range(len(of)), key=lambda c: (-of[c], c)) for axis, of in scores.items()}
             kept = {axis: sorted(order[axis][:n]) for axis, n in axes.widths(width).items()}
         else:
-            kept = narrowed(axes.sizes, scores, [parameter_cost(axes, model.layout)], exactly(client.capacity))
+            kept = narrowed(axes, scores, costs, client.capacity)
         if self.criterion == "first":
             kept = {axis: list(range(len(chosen))) for axis, chosen in kept.items()}
         return slice_of(model, {axis: torch.tensor(chosen) for axis, chosen in kept.items()})

@@ -47,7 +47,15 @@ from fedfibos.methods._blocks import (
     with_block,
     without_blocks,
 )
-from fedfibos.methods._slicing import CapacityBasis, input_dims, scaler_cautions, train_slice, width_of
+from fedfibos.methods._slicing import (
+    CapacityBasis,
+    costs_of,
+    input_dims,
+    scaler_cautions,
+    train_slice,
+    width_held,
+    width_of,
+)
 from fedfibos.model import Model
 from fedfibos.params import Params
 from fedfibos.submodel import Submodel, full
@@ -96,7 +104,8 @@ class FedBRB:
     def extract(self, model: Model, state: State, params: Params, client: Client) -> Submodel:
         """The round's block of every tensor."""
         axes = model.axes
-        widths = axes.widths(width_of(model, client.capacity, self.capacity_basis))
+        costs = costs_of(model, client, self.capacity_basis)
+        widths = axes.widths(width_of(model, client.capacity, self.capacity_basis, costs))
         if widths == dict(axes.sizes):
             return full(model.layout)
         inputs, counts = input_dims(model), num_blocks(axes, widths)
@@ -110,7 +119,7 @@ class FedBRB:
 
     def train(self, model: Model, params: Params, submodel: Submodel, client: Client) -> Upload:
         """Local training, scaled."""
-        width = width_of(model, client.capacity, self.capacity_basis)
+        width = width_held(model, submodel, client.capacity, self.capacity_basis)
         return train_slice(model, params, submodel, client, width=width, scaler=self.scaler)
 
     def update(self, state: State, client: Client, upload: Upload) -> State:

@@ -38,7 +38,15 @@ from torch import Tensor
 
 from fedfibos.aggregate import Average, Sums
 from fedfibos.common.field_checks import check_fields, check_positive
-from fedfibos.methods._slicing import CapacityBasis, scaler_cautions, slice_of, train_slice, width_of
+from fedfibos.methods._slicing import (
+    CapacityBasis,
+    costs_of,
+    scaler_cautions,
+    slice_of,
+    train_slice,
+    width_held,
+    width_of,
+)
 from fedfibos.model import Model
 from fedfibos.params import Params
 from fedfibos.submodel import Submodel
@@ -82,13 +90,14 @@ class FedRolex:
 
     def extract(self, model: Model, state: State, params: Params, client: Client) -> Submodel:
         """The window of every axis."""
-        widths = model.axes.widths(width_of(model, client.capacity, self.capacity_basis))
+        costs = costs_of(model, client, self.capacity_basis)
+        widths = model.axes.widths(width_of(model, client.capacity, self.capacity_basis, costs))
         start = self.shift * client.round
         return slice_of(model, {axis: window(model.axes.sizes[axis], width, start) for axis, width in widths.items()})
 
     def train(self, model: Model, params: Params, submodel: Submodel, client: Client) -> Upload:
         """Local training, scaled."""
-        width = width_of(model, client.capacity, self.capacity_basis)
+        width = width_held(model, submodel, client.capacity, self.capacity_basis)
         return train_slice(model, params, submodel, client, width=width, scaler=self.scaler)
 
     def update(self, state: State, client: Client, upload: Upload) -> State:

@@ -35,7 +35,7 @@ from typing import Any
 
 from fedfibos.aggregate import Average, Sums
 from fedfibos.common.field_checks import check_fields, check_positive
-from fedfibos.methods._slicing import CapacityBasis, prefix, scaler_cautions, train_slice, width_of
+from fedfibos.methods._slicing import CapacityBasis, costs_of, prefix, scaler_cautions, train_slice, width_held
 from fedfibos.model import Model
 from fedfibos.params import Params
 from fedfibos.submodel import Submodel
@@ -77,11 +77,11 @@ class HeteroFL:
 
     def extract(self, model: Model, state: State, params: Params, client: Client) -> Submodel:
         """The first ⌈rC⌉ channels of every axis."""
-        return prefix(model, client.capacity, self.capacity_basis)
+        return prefix(model, client.capacity, self.capacity_basis, costs_of(model, client, self.capacity_basis))
 
     def train(self, model: Model, params: Params, submodel: Submodel, client: Client) -> Upload:
         """Local training, scaled."""
-        width = width_of(model, client.capacity, self.capacity_basis)
+        width = width_held(model, submodel, client.capacity, self.capacity_basis)
         return train_slice(model, params, submodel, client, width=width, scaler=self.scaler)
 
     def update(self, state: State, client: Client, upload: Upload) -> State:
