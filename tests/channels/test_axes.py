@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from fedfibos.analysis.cautions import cautions
-from fedfibos.channels.axes import Axes, Part, axes_table, width_for_budget
+from fedfibos.channels.axes import Axes, Part, axes_table
 from fedfibos.channels.check import check_axes
+from fedfibos.channels.costs import parameter_cost, width_within
 from fedfibos.channels.derive import derive_axes
 from fedfibos.channels.resize import resized
 from fedfibos.methods._slicing import prefix
@@ -410,7 +411,7 @@ def test_resnet18_index_sets_take_under_50_milliseconds(resnet18):
 @pytest.mark.parametrize(("capacity", "expected"), [(0.5, 0.705), (0.25, 0.498), (0.125, 0.352), (0.0625, 0.248)])
 def test_width_for_a_parameter_budget_of_resnet18(resnet18, capacity, expected):
     """About the square root of the capacity; the share comes within 2 % of the budget and never above."""
-    width = width_for_budget(resnet18.axes, resnet18.layout, capacity)
+    width = width_within(resnet18.axes, {"parameters": resnet18.parameters}, capacity)
     assert width == pytest.approx(expected, abs=5e-4)
     small = resnet18.axes.small_layout(resnet18.layout, resnet18.axes.widths(width))
     assert 0.98 * capacity < small.num_maskable / resnet18.layout.num_maskable <= capacity
@@ -418,7 +419,7 @@ def test_width_for_a_parameter_budget_of_resnet18(resnet18, capacity, expected):
 
 @given(capacity=st.floats(0.2, 1.0))
 @settings(max_examples=40, deadline=None)
-def test_width_for_budget_is_the_largest_that_fits(capacity):
+def test_width_within_is_the_largest_that_fits(capacity):
     module = nn.Sequential(nn.Linear(3, 7), nn.ReLU(), nn.Linear(7, 5), nn.ReLU(), nn.Linear(5, 2))
     layout = layout_of(module)
     axes = axes_table(
@@ -430,16 +431,16 @@ def test_width_for_budget_is_the_largest_that_fits(capacity):
     def share(width: float) -> float:
         return axes.small_layout(layout, axes.widths(width)).num_maskable / layout.num_maskable
 
-    width = width_for_budget(axes, layout, capacity)
+    width = width_within(axes, {"parameters": parameter_cost(axes, layout)}, capacity)
     assert share(width) <= capacity + 1 / layout.num_maskable  # the budget is a ceiling
     wider = [k / 1000 for k in range(1, 1001) if k / 1000 > width + 1e-9]
     assert all(share(w) > capacity for w in wider)
 
 
-def test_width_for_budget_refuses_less_than_one_channel_an_axis(resnet18):
+def test_width_within_refuses_less_than_one_channel_an_axis(resnet18):
     message = r"capacity 1e-06 allows 11 of 11164362 parameters, the narrowest slice of the model has \d+"
     with pytest.raises(ValueError, match=message):
-        width_for_budget(resnet18.axes, resnet18.layout, 1e-6)
+        width_within(resnet18.axes, {"parameters": resnet18.parameters}, 1e-6)
 
 
 def test_prefix_slice_is_the_first_channels_of_every_axis(resnet18):

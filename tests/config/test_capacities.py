@@ -107,3 +107,21 @@ def test_capacities_of_known_devices(tmp_path):
             load_experiment(tmp_path / "a.toml", [f"federation.assigned={wrong}"])
     with pytest.raises(ExperimentError, match="with assignment = 'fixed', got 4 with 'dynamic'"):
         load_experiment(tmp_path / "a.toml", ["federation.assignment=dynamic"])
+
+
+def test_a_budget_is_one_word_or_several_different_ones(tmp_path):
+    path = tmp_path / "experiment.toml"
+    text = 'data.name = "digits"\nmodel.name = "mlp"\nmethod.name = "heterofl"\n'
+    path.write_text(text + "federation = { clients = 10, cohort = 2, rounds = 1 }\n")
+    assert load_experiment(path).federation.budget == ("parameters",)
+    assert load_experiment(path, ["federation.budget=macs"]).federation.budget == ("macs",)
+    both = load_experiment(path, ['federation.budget=["macs", "bytes"]'])
+    assert both.federation.budget == ("macs", "bytes")
+    assert 'budget = [\n    "macs",\n    "bytes",\n]' in to_toml(both)
+    for wrong, said in (
+        ("mcas", "budget must be one of 'parameters', 'macs'.*did you mean 'macs'"),
+        ("[]", r"budget must be one word, or several different ones, got \[\]"),
+        ('["macs", "macs"]', r"budget must be one word, or several different ones, got \['macs', 'macs'\]"),
+    ):
+        with pytest.raises(ExperimentError, match=said):
+            load_experiment(path, [f"federation.budget={wrong}"])

@@ -39,11 +39,14 @@ def cautions(method: Method, model: Model, state: State, params: Params, clients
     """
     first = {client.capacity: client for client in reversed(clients)}
     lines = [_held_whole(model)] if model.whole else []
+    masked = False
     trial = model.with_own_workspaces()  # clients train in the model's: nothing of this is left there
     for capacity in sorted(first):
         submodel = method.extract(model, state, params, first[capacity])
         allowed, held = budget(capacity, model.layout.num_maskable), held_maskable(submodel, model.layout)
-        if held > allowed + MORE_BY_ROUNDING * model.layout.num_maskable_tensors:
+        masked |= submodel.indicator is not None
+        shared = masked or "parameters" in first[capacity].budget
+        if shared and held > allowed + MORE_BY_ROUNDING * model.layout.num_maskable_tensors:
             lines.append(
                 f"capacity {capacity:g}: the submodel holds {held:,} of {model.layout.num_maskable:,} maskable "
                 f"parameters, {allowed:,} are its share: no comparison at equal capacity"
@@ -65,6 +68,12 @@ def cautions(method: Method, model: Model, state: State, params: Params, clients
             chosen = submodel.held is not None and held < model.layout.num_maskable
             advice = "; hold it whole with model.held" if chosen else ""
             lines.append(f"capacity {capacity:g}: the outputs of the submodel are not finite{at}{advice}")
+    bounds = clients[0].budget
+    if bounds != ("parameters",) and masked:
+        lines.append(
+            f"federation.budget = {list(bounds)}: masks are trained in the shape of the whole model, whose memory and "
+            "operations every capacity takes; their capacities are shares of the parameters"
+        )
     least = [client for client in clients if client.capacity == min(first)]
     if not method.personal and len(least) > 1:
         two = (least[0], least[-1])

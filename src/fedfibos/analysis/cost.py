@@ -11,6 +11,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 from fedfibos.backend.memory import peak_memory
+from fedfibos.channels.costs import Bounded
 from fedfibos.common.inputs import forward
 from fedfibos.method import Method
 from fedfibos.model import Model
@@ -58,6 +59,7 @@ def cost(
     capacity: float,
     data: Dataset,
     local: LocalTraining,
+    budget: tuple[Bounded, ...] = ("parameters",),
 ) -> Cost:
     """Count what a client of some capacity has to afford in its first round.
 
@@ -67,11 +69,12 @@ def cost(
         capacity: γ in (0, 1].
         data: At least two examples of the kind that clients train on.
         local: How clients train: batch size, optimiser and precision decide the memory.
+        budget: What the capacity is a share of.
     """
     params = model.initial_params().to(model.device)
     state = method.init(params)
     enough = data.subset(torch.arange(max(local.batch_size, 2)) % len(data))
-    client = Client(0, capacity, 0, 0, replace(local, steps=STEPS, epochs=None), enough)
+    client = Client(0, capacity, 0, 0, replace(local, steps=STEPS, epochs=None), enough, budget=budget)
     submodel = submodel_for(method, model, state, params, client)
     layout = model.layout
     small = replace(client, local=replace(local, steps=1, epochs=None, batch_size=2))

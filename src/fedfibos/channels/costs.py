@@ -16,9 +16,9 @@ from fedfibos.submodel import exactly
 
 Number = int | Fraction
 
-Bounded = Literal["parameters", "macs", "memory", "bytes"]
+Bounded = Literal["parameters", "macs", "bytes"]
 """What a budget may bound: maskable parameters, multiply-accumulate operations of an example's forward pass, bytes of
-the tensors of a training step at its peak, bytes of a round both ways."""
+a round both ways."""
 
 
 @dataclass(frozen=True)

@@ -21,9 +21,9 @@ from fedfibos.simulation.population import Population
 def plan(world: World, experiment: Experiment) -> list[tuple[int, Cost]]:
     """(Number of clients in round 0, cost) of every capacity, largest first."""
     capacities = [client.capacity for client in world.population.everyone(0)]
-    data = world.split.train.subset(torch.arange(2))
+    data, budget = world.split.train.subset(torch.arange(2)), experiment.federation.budget
     return [
-        (capacities.count(capacity), cost(world.method, world.model, capacity, data, experiment.local))
+        (capacities.count(capacity), cost(world.method, world.model, capacity, data, experiment.local, budget))
         for capacity in sorted(set(capacities), reverse=True)
     ]
 

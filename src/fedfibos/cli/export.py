@@ -16,6 +16,7 @@ import torch
 from rich.console import Console
 from rich.filesize import decimal
 
+from fedfibos.channels.costs import Bounded
 from fedfibos.cli.terminal import warn
 from fedfibos.common.inputs import Inputs
 from fedfibos.data.images import ImageData
@@ -48,6 +49,7 @@ class Exportable:
         num_clients: Clients there are; None where only the devices know.
         fleet: Every capacity that the fleet has; nothing where it is not on record.
         capacities: Client -> its own capacity, where that is known and stays.
+        budget: What capacities are shares of.
     """
 
     model: Model
@@ -61,6 +63,7 @@ class Exportable:
     num_clients: int | None
     fleet: Collection[float]
     capacities: Mapping[int, float]
+    budget: tuple[Bounded, ...]
 
 
 def of_run(run: Path, data_dir: Path | None) -> Exportable:
@@ -88,6 +91,7 @@ def of_run(run: Path, data_dir: Path | None) -> Exportable:
         len(world.population),
         experiment.federation.capacities,
         own,
+        experiment.federation.budget,
     )
 
 
@@ -140,6 +144,7 @@ def _of_app(run: Path, app: Path, settings: dict[str, Any]) -> Exportable:
         None,
         set(noted.values()),
         noted,
+        task.federation.budget,
     )
 
 
@@ -154,7 +159,7 @@ def write(
         raise ValueError(f"submodels of {source.about['method']} with these settings are personal: pass --client N")
     if client is not None and method.personal and at.state.rows.clients() and client not in at.state.rows.clients():
         warn(f"client {client} has not taken part yet: its submodel is that of the first scores")
-    chosen = Client(client or 0, capacity, at.round, source.seed, source.local)
+    chosen = Client(client or 0, capacity, at.round, source.seed, source.local, budget=source.budget)
     submodel = method.extract(source.model, at.state, at.params, chosen)
     module = submodel_module(source.model, at.params, submodel, source.calibration)
     whose = {} if client is None else {"client": client}

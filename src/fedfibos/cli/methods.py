@@ -157,7 +157,7 @@ def costs_in(world: World, experiment: Experiment, alone: bool = False) -> Costs
     for name, chosen in (others | {chosen_name: world.method}).items():
         try:
             for capacity in sorted(experiment.federation.capacities, reverse=True):
-                rows.append((name, cost(chosen, world.model, capacity, data, local)))
+                rows.append((name, cost(chosen, world.model, capacity, data, local, experiment.federation.budget)))
         except ValueError as error:
             left_out.append(f"{name}: {error}")
     title = f"{experiment.model.name} on {experiment.data.name}, {world.model.layout.size:,} parameters, "

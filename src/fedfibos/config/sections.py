@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal, cast
+from typing import Annotated, Any, Literal, cast, get_args
 
 import tomli_w
 from pydantic import BeforeValidator, ConfigDict, Field
 from pydantic.dataclasses import dataclass
 
+from fedfibos.channels.costs import Bounded
 from fedfibos.common.user_code import find, is_own, told
 from fedfibos.common.validation import ExperimentError, check_name, checked, did_you_mean, listed
 from fedfibos.config.capacities import TABLES, check_table
@@ -216,6 +217,19 @@ def _capacity_table(value: object) -> object:
     return dict(sorted(table.items(), reverse=True))
 
 
+def _one_or_several(value: object) -> object:
+    """Different words, one at least, from one word or several."""
+    words = tuple(value) if isinstance(value, list | tuple) else (value,)
+    for word in words:
+        check_name("budget", word, get_args(Bounded))
+    if not words or len(set(words)) < len(words):
+        raise ValueError(f"budget must be one word, or several different ones, got {list(words)}")
+    return words
+
+
+Budget = Annotated[tuple[Bounded, ...], BeforeValidator(_one_or_several)]
+
+
 def _number(text: str) -> float:
     try:
         return float(text)
@@ -232,6 +246,9 @@ class Federation:
         cohort: A, participants of a round.
         rounds: T.
         capacities: Capacity -> share of the clients; or ``uniform`` or ``non-uniform``, the paper's tables.
+        budget: What a capacity is a share of, for methods that cut channels; of several each is bounded: ``parameters``
+            (the maskable ones), ``macs`` (of an example's forward pass), ``bytes`` (of a round, both ways). Masks are
+            shares of the parameters in any case, and take the memory and the operations of the whole model.
         assigned: The capacity of every client, by id, for fleets whose devices are known (``natural`` partitions); it
             replaces ``capacities``.
         assignment: ``fixed``, or ``dynamic``: every client's capacity is redrawn each round.
@@ -246,6 +263,7 @@ class Federation:
     capacities: Annotated[dict[float, float], BeforeValidator(_capacity_table)] = dataclasses.field(
         default_factory=lambda: dict(TABLES["uniform"])
     )
+    budget: Budget = ("parameters",)
     assigned: tuple[float, ...] | None = None
     assignment: Literal["fixed", "dynamic"] = "fixed"
     weighting: Literal["uniform", "samples"] = "uniform"

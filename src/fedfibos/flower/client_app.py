@@ -130,7 +130,7 @@ def _held_score(task: Task, context: Context) -> HeldScore:
 def _client(task: Task, own: int, capacity: float, t: int, data: Dataset | None = None) -> Client:
     """This client in round t, of the capacity that the server has noted."""
     local = task.local.at_round(t, task.federation.rounds)
-    return Client(own, capacity, t, task.seed, local, data)
+    return Client(own, capacity, t, task.seed, local, data, budget=task.federation.budget)
 
 
 def _placed(task: MakeTask, context: Context) -> Task:

@@ -91,7 +91,7 @@ def _over(task: Task, data: Dataset, limits: Limits, capacity: float) -> str:
             "choose a method that slices"
         )
     if limits.memory is not None:
-        found = cost(task.method, task.model, capacity, data, task.local)
+        found = cost(task.method, task.model, capacity, data, task.local, task.federation.budget)
         if found.memory > limits.memory:
             return f"{capacity:g} takes {found.memory} bytes of memory{hint}"
     if limits.traffic is not None and (sent := round_bytes(task, client, submodel)) > limits.traffic:
@@ -135,4 +135,5 @@ def _submodel(task: Task, client: Client) -> Submodel:
 
 
 def _client(task: Task, capacity: float, data: Dataset, steps: int) -> Client:
-    return Client(0, capacity, 0, task.seed, replace(task.local, steps=steps, epochs=None), data)
+    local = replace(task.local, steps=steps, epochs=None)
+    return Client(0, capacity, 0, task.seed, local, data, budget=task.federation.budget)

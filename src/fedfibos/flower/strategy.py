@@ -296,7 +296,15 @@ def clients_of(task: Task, roster: Roster, ids: Sequence[int], t: int) -> list[C
     local = task.local.at_round(t, task.federation.rounds).with_levels(levels)
     uniform = task.federation.weighting == "uniform"
     return [
-        Client(n, roster[n].capacity, t, task.seed, local, weight=1.0 if uniform else roster[n].examples / mean_size)
+        Client(
+            id=n,
+            capacity=roster[n].capacity,
+            round=t,
+            seed=task.seed,
+            local=local,
+            weight=1.0 if uniform else roster[n].examples / mean_size,
+            budget=task.federation.budget,
+        )
         for n in ids
     ]
 

@@ -18,7 +18,7 @@ from torch import nn
 
 from fedfibos.common.inputs import Inputs
 from fedfibos.common.validation import check_name, checked
-from fedfibos.config.sections import CONFIG, MethodChoice, Positive, Seed, field_names
+from fedfibos.config.sections import CONFIG, Budget, MethodChoice, Positive, Seed, field_names
 from fedfibos.method import ClientScored, Method
 from fedfibos.model import Model, model_of
 from fedfibos.training import LocalTraining
@@ -38,6 +38,8 @@ class Federation:
         rounds: T.
         cohort: A, participants of a round; with fewer clients connected, all of them.
         weighting: Weight of an upload in the averages: ``uniform``, or the client's number of ``samples``.
+        budget: What capacities are shares of, for methods that cut channels: ``parameters``, ``macs``, ``bytes``,
+            or several.
         scores: Where per-client scores live: with the ``server``, or in a file of each ``client``.
         statistic: Precision in which a statistic travels.
         min_participants: Usable uploads without which a round does not count and the run stops.
@@ -53,6 +55,7 @@ class Federation:
     rounds: Positive
     cohort: Positive
     weighting: Literal["uniform", "samples"] = "uniform"
+    budget: Budget = ("parameters",)
     scores: Literal["server", "client"] = "server"
     statistic: Precision = "float32"
     min_participants: Positive = 1

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from fedfibos.analysis.class_priors import ClassPriors
+from fedfibos.channels.costs import Bounded
 from fedfibos.config.capacities import Capacities
 from fedfibos.streams import stream
 from fedfibos.training import LocalTraining
@@ -56,6 +57,7 @@ class Population:
         rounds: Length of the run (the learning rate's schedule).
         seed: Root of the random streams.
         weighting: ``uniform``, or by number of ``samples``.
+        budget: What capacities are shares of.
     """
 
     train: Dataset
@@ -66,6 +68,7 @@ class Population:
     rounds: int
     seed: int
     weighting: str
+    budget: tuple[Bounded, ...] = ("parameters",)
 
     def __len__(self) -> int:
         return len(self.parts)
@@ -85,6 +88,7 @@ class Population:
                 seed=self.seed,
                 local=local,
                 weight=1.0 if self.weighting == "uniform" else len(self.parts[n]) / self.mean_size,
+                budget=self.budget,
             )
             for n, capacity in zip(ids, self.capacities.of(ids, t), strict=True)
         ]

@@ -137,6 +137,7 @@ def deal(experiment: Experiment, split: Split, warn: Warn) -> Population:
         federation.rounds,
         seed,
         federation.weighting,
+        federation.budget,
     )
 
 
