@@ -21,6 +21,7 @@ from fedfibos.local import batch_indices
 from fedfibos.methods import FedFIbOS
 from fedfibos.model import model_of
 from fedfibos.round import federated_round
+from fedfibos.runs.stored import experiment_of, stored_below
 from fedfibos.training import LocalTraining
 from fedfibos.types import Client
 
@@ -139,7 +140,7 @@ def test_the_records_of_the_studies_are_what_their_files_plan():
     for path in sorted((ROOT / "experiments" / "small").glob("*.toml")):
         folder = ROOT / "results" / "small" / path.stem
         planned = {run.folder: run.experiment for run in load_study(path).runs}
-        for config in folder.rglob("config.toml"):
-            assert load_experiment(config.parent) == planned[config.parent.relative_to(folder)], config.parent
+        for config in stored_below(folder, "config.toml"):
+            assert experiment_of(config.parent) == planned[config.parent.relative_to(folder)], config.parent
             compared += 1
     assert compared > 200

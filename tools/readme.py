@@ -10,6 +10,8 @@ import re
 import sys
 from pathlib import Path
 
+from fedfibos.runs.stored import stored_bytes
+
 ROOT = Path(__file__).resolve().parent.parent
 DEMO_TITLES = {
     "fedavg-full": "FedAvg, all full-size",
@@ -36,7 +38,7 @@ def table(rows: list[list[str]]) -> str:
 
 def machine(run: Path) -> str:
     """Hardware and versions of a run."""
-    environment = json.loads((run / "environment.json").read_text())
+    environment = json.loads(stored_bytes(run / "environment.json"))
     return f"{environment['cpu']}, {environment['cores']} cores, torch {environment['torch']}"
 
 
@@ -45,7 +47,7 @@ def demo(results: Path) -> str:
     rows = [["method", "global, full", "submodels", "smallest", "local", "MB sent"]]
     seconds = 0.0
     for folder, title in DEMO_TITLES.items():
-        final = json.loads((results / "demo" / folder / "final.json").read_text())
+        final = json.loads(stored_bytes(results / "demo" / folder / "final.json"))
         accuracy, sent = final["global_accuracy"], final["bytes"]["down"] + final["bytes"]["up"]
         submodels = accuracy["submodels"]
         seconds += final["seconds"]
@@ -75,7 +77,7 @@ def demo(results: Path) -> str:
 def cifar10(results: Path) -> str:
     """The CIFAR-10 run."""
     run = results / "cifar10" / "resnet8-seed0"
-    final = json.loads((run / "final.json").read_text())
+    final = json.loads(stored_bytes(run / "final.json"))
     accuracy = final["global_accuracy"]
     return (
         "That first run, FedFIbOS with the magnitude prior (ResNet-8 with GroupNorm, 100 clients, 10 a round,\n"

@@ -11,7 +11,8 @@ from typing import Any
 
 from fedfibos.common.statistics import Spread, spread
 from fedfibos.report.records import Record, read_record
-from fedfibos.runs.files import FINAL
+from fedfibos.runs.files import CONFIG, DIAGNOSIS, FINAL
+from fedfibos.runs.stored import stored_below, stored_bytes
 
 ACCURACIES: Mapping[str, tuple[str, ...]] = {
     "global, full": ("global_accuracy", "full", "last"),
@@ -88,8 +89,9 @@ def load_cifar10(small: Path) -> Study:
     for run in _finished(small / "cifar10-ceiling"):
         ceilings.setdefault(run.parts[-4], []).append(read_record(run))
     diagnoses = {}
-    for found in sorted((small / "cifar10").rglob("seed-0/diagnosis.json")):
-        diagnoses[found.parts[-3]] = json.loads(found.read_text())
+    for found in stored_below(small / "cifar10", DIAGNOSIS):
+        if found.parent.name == "seed-0":
+            diagnoses[found.parts[-3]] = json.loads(stored_bytes(found))
     precisions: dict[str, list[Record]] = {}
     for run in _finished(small / "cifar10-precision"):
         precisions.setdefault(run.parent.name, []).append(read_record(run))
@@ -143,7 +145,7 @@ def _cells(small: Path, *studies: str) -> dict[Cell, dict[str, list[Record]]]:
 def _tuning(folder: Path) -> dict[str, dict[float, Record | None]]:
     """Method -> learning rate -> its run; None where it diverged."""
     tuning: dict[str, dict[float, Record | None]] = {}
-    for config in sorted(folder.rglob("config.toml")):
+    for config in stored_below(folder, CONFIG):
         record = read_record(config.parent)
         if record.final is None and not diverged(record.rounds):
             raise SystemExit(f"tools/findings.py: {config.parent} is neither finished nor did it diverge")
@@ -161,7 +163,7 @@ def diverged(rounds: Sequence[Mapping[str, Any]]) -> bool:
 
 
 def _finished(folder: Path) -> list[Path]:
-    return sorted(final.parent for final in folder.rglob(FINAL))
+    return [final.parent for final in stored_below(folder, FINAL)]
 
 
 def entry(values: Any, keys: Iterable[str]) -> float | None:

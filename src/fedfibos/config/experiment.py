@@ -13,7 +13,7 @@ from pydantic.dataclasses import dataclass
 from fedfibos.common.validation import ExperimentError, checked
 from fedfibos.config.capacities import Capacities
 from fedfibos.config.keys import check_keys
-from fedfibos.config.layers import Layer, as_layers, merge, read_layers, source_of
+from fedfibos.config.layers import Layer, as_layers, merge, read_layers, source_of, toml_in
 from fedfibos.config.sections import (
     CONFIG,
     SECTIONS,
@@ -81,11 +81,34 @@ def load_experiment(path: Path | str, overrides: Sequence[str | Layer] = ()) -> 
     """
     path = Path(path)
     layers = read_layers(path / "config.toml" if path.is_dir() else path)
-    if path.is_dir() and "model" not in layers[-1].values:
+    if path.is_dir():
+        _check_simulated(layers[-1], path)
+    return _layered([*layers, *as_layers(overrides)], own_code=not path.is_dir() or bool(overrides))
+
+
+def recorded_experiment(content: bytes, path: Path) -> Experiment:
+    """The experiment of a record; the user's own model, data and method are taken as it names them.
+
+    Args:
+        content: Of its ``config.toml``.
+        path: Where that is, for messages.
+
+    Raises:
+        ExperimentError: As of :func:`load_experiment`.
+    """
+    layer = Layer(str(path), toml_in(content, str(path)))
+    _check_simulated(layer, path.parent)
+    return _layered([layer], own_code=False)
+
+
+def _check_simulated(layer: Layer, run: Path) -> None:
+    if "model" not in layer.values:
         raise ExperimentError(
-            f"{path} is the run directory of a Flower app, wanted one of the simulator (fedfibos export --app reads it)"
+            f"{run} is the run directory of a Flower app, wanted one of the simulator (fedfibos export --app reads it)"
         )
-    layers += as_layers(overrides)
+
+
+def _layered(layers: Sequence[Layer], own_code: bool) -> Experiment:
     values: dict[str, Any] = {}
     for layer in layers:
         values = merge(values, layer.values)
@@ -93,7 +116,7 @@ def load_experiment(path: Path | str, overrides: Sequence[str | Layer] = ()) -> 
             check_keys(layer.values, values)
         except ValueError as error:
             raise ExperimentError(f"{layer.source}: {error}") from None
-    return _build(values, layers, own_code=not path.is_dir() or bool(overrides))
+    return _build(values, layers, own_code)
 
 
 def to_toml(experiment: Experiment) -> str:

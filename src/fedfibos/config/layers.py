@@ -36,11 +36,23 @@ def read_toml(path: Path) -> dict[str, Any]:
         ExperimentError: It cannot be read, or is not TOML in UTF-8.
     """
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8-sig"))
+        return toml_in(path.read_bytes(), str(path))
     except OSError as error:
         raise ExperimentError(f"{path}: cannot be read: {error.strerror}") from None
+
+
+def toml_in(content: bytes, source: str) -> dict[str, Any]:
+    """The tables of a TOML file's content.
+
+    Raises:
+        ExperimentError: It is not TOML in UTF-8.
+    """
+    try:
+        return tomllib.loads(content.decode("utf-8-sig"))
+    except RecursionError:
+        raise ExperimentError(f"{source}: is not valid TOML: tables or arrays are nested too deep") from None
     except ValueError as error:  # bad TOML or bad UTF-8
-        raise ExperimentError(f"{path}: is not valid TOML: {error}") from None
+        raise ExperimentError(f"{source}: is not valid TOML: {error}") from None
 
 
 def read_layers(path: Path, derived: tuple[Path, ...] = ()) -> list[Layer]:

@@ -10,11 +10,13 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from fedfibos.config.experiment import Experiment, load_experiment
+from fedfibos.config.experiment import Experiment
+from fedfibos.runs.archive import folder_of
 from fedfibos.runs.files import CONFIG, ENVIRONMENT, EVALUATION, FINAL, ROUNDS
-from fedfibos.runs.reading import RecordError, check, read_object
+from fedfibos.runs.reading import RecordError, check
 from fedfibos.runs.record import RunDirectory
 from fedfibos.runs.shapes import ENVIRONMENT_SHAPE, FINAL_SHAPE, LATER_SHAPE, SPREAD_SHAPE
+from fedfibos.runs.stored import experiment_of, is_stored, read_object, stored_below
 
 SEED = re.compile(r"seed-\d+")
 """The last folder of a study's run, below those of its variants."""
@@ -71,20 +73,20 @@ class Record:
 
 
 def find_runs(paths: Iterable[Path]) -> dict[Path, str]:
-    """The run directories among and below those folders, each once, and the name of each.
+    """The run directories among and below those folders and archives, each once, and the name of each.
 
     Raises:
-        RecordError: A folder that is not there, or holds no run.
+        RecordError: A folder or archive that is not there, holds no run, or is damaged.
     """
     found: dict[Path, Path] = {}
     for path in paths:
-        if not path.is_dir():
-            raise RecordError(f"{path} must be a run directory or a folder of some, it is not a folder")
-        below = sorted(config.parent for config in path.rglob(CONFIG))
+        below = [config.parent for config in stored_below(path, CONFIG)]
         if not below:
-            raise RecordError(f"{path} must be a run directory or a folder of some, it holds no {CONFIG}")
-        top = path.resolve().parent
-        if SEED.fullmatch(path.resolve().name):
+            lacks = "holds no config.toml" if path.is_dir() or path.is_file() else "is not there"
+            raise RecordError(f"{path} must be a run directory, a folder of some or an archive of one, it {lacks}")
+        folder = folder_of(path.resolve()) if path.is_file() else path.resolve()
+        top = folder.parent
+        if SEED.fullmatch(folder.name):
             top = top.parent  # a seed alone says nothing of the run
         found |= {run.resolve(): top for run in below}
     names = {run: run.relative_to(top).as_posix() for run, top in found.items()}
@@ -105,18 +107,18 @@ def read_record(path: Path, name: str | None = None) -> Record:
         RecordError: A file is missing or damaged; in one line.
         ExperimentError: Its configuration is not one of this version.
     """
-    experiment = load_experiment(path)
+    experiment = experiment_of(path)
     rounds = tuple(RunDirectory(path).rounds())
     for number, record in enumerate(rounds, start=1):
         if "evaluation" in record:
             check(f"{path / ROUNDS}: line {number}", record["evaluation"], SPREAD_SHAPE)
-    final: Mapping[str, Any] | None = read_object(path / FINAL, FINAL_SHAPE) if (path / FINAL).exists() else None
+    final: Mapping[str, Any] | None = read_object(path / FINAL, FINAL_SHAPE) if is_stored(path / FINAL) else None
     if final is not None and len(rounds) != experiment.federation.rounds:
-        got = f"got {len(rounds)}" if (path / ROUNDS).exists() else "there is no such file"
+        got = f"got {len(rounds)}" if is_stored(path / ROUNDS) else "there is no such file"
         raise RecordError(
             f"{path / ROUNDS}: must have the {experiment.federation.rounds} rounds of a finished run, {got}"
         )
-    if final is not None and (path / EVALUATION).exists():
+    if final is not None and is_stored(path / EVALUATION):
         final = _completed(final, read_object(path / EVALUATION, LATER_SHAPE))
     return Record(name or path.name, experiment, read_object(path / ENVIRONMENT, ENVIRONMENT_SHAPE), rounds, final)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
@@ -13,23 +12,6 @@ from fedfibos.common.formatting import first_line
 
 class RecordError(RuntimeError):
     """A run directory that cannot be used or written; the message is one line."""
-
-
-def read_object(path: Path, shape: TypeAdapter[Any]) -> dict[str, Any]:
-    """The object that a JSON file holds.
-
-    Args:
-        path: The file.
-        shape: What the object must have; it may have more.
-
-    Raises:
-        RecordError: It cannot be read or is damaged.
-    """
-    try:
-        content = path.read_bytes()
-    except OSError as error:
-        raise RecordError(f"{path}: cannot be read: {error.strerror}") from None
-    return parsed(str(path), content, shape)
 
 
 def parsed(where: str, content: bytes, shape: TypeAdapter[Any]) -> dict[str, Any]:

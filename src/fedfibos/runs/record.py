@@ -42,10 +42,11 @@ from fedfibos.runs.files import (
     written_or_said,
 )
 from fedfibos.runs.own_code import keep_code, own_code, warn_of_changes
-from fedfibos.runs.reading import RecordError, read_object
+from fedfibos.runs.reading import RecordError
 from fedfibos.runs.rounds import checked, encoded, lines_of
 from fedfibos.runs.same_experiment import ELSEWHERE, ROUNDS_KEY, check_same, settings_in
 from fedfibos.runs.shapes import ENVIRONMENT_SHAPE
+from fedfibos.runs.stored import is_stored, read_object
 
 DEALT = "dealt_sha256"
 """Key of ``environment.json``: digest of who has which examples."""
@@ -277,7 +278,7 @@ def latest_environment(run: Path) -> Mapping[str, Any]:
         RecordError: The file is damaged.
     """
     path = run / ENVIRONMENT
-    if not path.is_file():
+    if not is_stored(path):
         return {}
     made = read_object(path, ENVIRONMENT_SHAPE)
     return [made, *made.get("resumed", [])][-1]  # type: ignore[no-any-return]

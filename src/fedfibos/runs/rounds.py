@@ -11,6 +11,7 @@ from typing import Any
 
 from fedfibos.runs.reading import RecordError, parsed
 from fedfibos.runs.shapes import LINE_SHAPE
+from fedfibos.runs.stored import stored_bytes
 
 
 def lines_of(path: Path) -> list[bytes]:
@@ -20,7 +21,7 @@ def lines_of(path: Path) -> list[bytes]:
         RecordError: The file cannot be read.
     """
     try:
-        return path.read_bytes().split(b"\n")[:-1]
+        return stored_bytes(path).split(b"\n")[:-1]
     except FileNotFoundError:
         return []
     except OSError as error:

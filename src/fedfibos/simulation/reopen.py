@@ -6,11 +6,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from fedfibos.config.experiment import Experiment, load_experiment, to_toml
+from fedfibos.config.experiment import Experiment, to_toml
 from fedfibos.runs.files import CONFIG
 from fedfibos.runs.own_code import own_code, warn_of_changes
 from fedfibos.runs.reading import RecordError
 from fedfibos.runs.record import latest_environment
+from fedfibos.runs.stored import experiment_of, is_stored
 from fedfibos.simulation import Checkpoint, CheckpointStore, World, build_world
 
 
@@ -38,9 +39,9 @@ def reopen(
         RecordError: No run directory, or one without a sound checkpoint (records are often kept without).
         ValueError, FileNotFoundError: As of :func:`fedfibos.simulation.build_world`.
     """
-    if not (run / CONFIG).is_file():
+    if not is_stored(run / CONFIG):
         raise RecordError(f"{run} must be a run directory, it has no {CONFIG}")
-    experiment = load_experiment(run)
+    experiment = experiment_of(run)
     if latest := latest_environment(run):
         warn_of_changes(run, latest, own_code(to_toml(experiment)), warn)
     world = build_world(experiment, device=device, data_dir=data_dir, warn=warn)

@@ -12,14 +12,15 @@ from pathlib import Path
 from typing import Any
 
 from fedfibos.common.user_code import told
-from fedfibos.config.experiment import load_experiment, to_toml
+from fedfibos.config.experiment import to_toml
 from fedfibos.config.study import PlannedRun, Study
 from fedfibos.round import NoUploadError
 from fedfibos.runs.files import CONFIG, FINAL
 from fedfibos.runs.own_code import changed_code, own_code
-from fedfibos.runs.reading import RecordError, read_object
+from fedfibos.runs.reading import RecordError
 from fedfibos.runs.record import BusyError, latest_environment
 from fedfibos.runs.shapes import FINAL_SHAPE
+from fedfibos.runs.stored import experiment_of, is_stored, read_object
 from fedfibos.simulation import Interrupted, WorkerError, simulate
 
 OnRound = Callable[[Mapping[str, Any]], None]
@@ -118,7 +119,7 @@ def _finished(run: PlannedRun, folder: Path) -> Mapping[str, Any] | None:
     Raises:
         RecordError: It was run by another version of the user's own code: no seed of the same experiment.
     """
-    if not (folder / FINAL).exists() or to_toml(load_experiment(folder)) != to_toml(run.experiment):
+    if not is_stored(folder / FINAL) or to_toml(experiment_of(folder)) != to_toml(run.experiment):
         return None
     with suppress(ValueError):  # the code may be gone: what it gave is there
         if changed := changed_code(latest_environment(folder), own_code(to_toml(run.experiment))):

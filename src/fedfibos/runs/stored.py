@@ -1,0 +1,101 @@
+"""Files of run directories wherever they are kept: as files, or in an archive beside one of the folders above.
+
+``results/small/cifar10/high/seed-0/final.json`` is that file or, where there is no such run directory, an entry of
+``results/small/cifar10.tar.zst``. So a study is read alike packed and unpacked, and a run that is added lies beside it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from pydantic import TypeAdapter
+
+from fedfibos.config.experiment import Experiment, recorded_experiment
+from fedfibos.runs.archive import SUFFIX, archive_of, folder_of, packed
+from fedfibos.runs.files import CONFIG
+from fedfibos.runs.reading import RecordError, parsed
+
+
+def stored_bytes(path: Path) -> bytes:
+    """The content of a run directory's file.
+
+    Raises:
+        OSError: There is none, or it cannot be read.
+        RecordError: The archive is damaged.
+    """
+    content = None if (path.parent / CONFIG).exists() else _in_archive(path)
+    return path.read_bytes() if content is None else content
+
+
+def is_stored(path: Path) -> bool:
+    """Whether a run directory has that file.
+
+    Raises:
+        RecordError: The archive is damaged.
+    """
+    return path.exists() or (not (path.parent / CONFIG).exists() and _in_archive(path) is not None)
+
+
+def stored_below(folder: Path, name: str) -> list[Path]:
+    """All files of that name in run directories below a folder (or archive), in order.
+
+    Raises:
+        RecordError: An archive is damaged.
+    """
+    folder = folder_of(folder) if folder.name.endswith(SUFFIX) and folder.is_file() else folder
+    found = set(folder.rglob(name))
+    for archive, base in _archives(folder):
+        inside = (base / entry for entry in packed(archive))
+        found |= {path for path in inside if path.name == name and folder in path.parents and is_stored(path)}
+    return sorted(found)
+
+
+def read_object(path: Path, shape: TypeAdapter[Any]) -> dict[str, Any]:
+    """The object that a JSON file of a run directory holds.
+
+    Args:
+        path: The file.
+        shape: What the object must have; it may have more.
+
+    Raises:
+        RecordError: It cannot be read or is damaged.
+    """
+    try:
+        content = stored_bytes(path)
+    except OSError as error:
+        raise RecordError(f"{path}: cannot be read: {error.strerror}") from None
+    return parsed(str(path), content, shape)
+
+
+def experiment_of(run: Path) -> Experiment:
+    """What was run, of a run directory of the simulator.
+
+    Raises:
+        RecordError: Its ``config.toml`` cannot be read.
+        ExperimentError: That is not one of this version.
+    """
+    try:
+        content = stored_bytes(run / CONFIG)
+    except OSError as error:
+        raise RecordError(f"{run / CONFIG}: cannot be read: {error.strerror}") from None
+    return recorded_experiment(content, run / CONFIG)
+
+
+def _in_archive(path: Path) -> bytes | None:
+    for folder in path.parents:
+        if folder.name and (archive := archive_of(folder)).is_file():
+            content = packed(archive).get(path.relative_to(folder).as_posix())
+            if content is not None:
+                return content
+    return None
+
+
+def _archives(folder: Path) -> Iterator[tuple[Path, Path]]:
+    """The archives that hold something of a folder, each with the folder that it stands for."""
+    for base in (folder, *folder.parents):
+        if base.name and archive_of(base).is_file():
+            yield archive_of(base), base
+    for archive in folder.rglob(f"*{SUFFIX}"):
+        yield archive, folder_of(archive)
