@@ -65,7 +65,7 @@ def demo(results: Path) -> str:
     return (
         "What `make demo` printed (digits, 20 clients of five capacities, Dirichlet 0.3, 80 rounds, mean of the last\n"
         f"20 evaluations, one seed; {seconds:.0f} s of training and evaluation on {where};\n"
-        "records in `results/demo`):\n\n" + table(rows) + "\n\n"
+        "records in `results/demo.tar.zst`):\n\n" + table(rows) + "\n\n"
         "One seed of a toy: it shows that everything runs, not which method is better. *Global*: on the whole\n"
         "test set, by the full model, by the clients' *submodels* (mean over capacities), by those of the\n"
         "*smallest* capacity, 1/16. *Local*: each client's submodel on test examples in its own class proportions.\n"

@@ -10,6 +10,7 @@ import tarfile
 import pytest
 import zstandard
 
+from fedfibos.cli import main
 from fedfibos.config.experiment import load_experiment
 from fedfibos.config.study import load_study
 from fedfibos.report.records import find_runs, read_record
@@ -210,3 +211,18 @@ def test_no_flipped_bit_of_an_archive_is_believed(tmp_path, step):
 def test_a_folder_without_runs_is_not_packed(tmp_path):
     with pytest.raises(RecordError, match=r"it holds no config\.toml"):
         pack(tmp_path)
+
+
+def test_the_command_packs_and_the_report_reads(study, capsys, monkeypatch):
+    assert main(["pack", str(study)]) == 0
+    assert capsys.readouterr().out == f"4 runs, 0.0 MB: {study}.tar.zst\n"
+    first = archive_of(study).read_bytes()
+    monkeypatch.chdir(study)
+    assert main(["pack", "."]) == 0
+    assert archive_of(study).read_bytes() == first
+    monkeypatch.chdir(study.parent)
+    shutil.rmtree(study)
+    assert main(["report", "study.tar.zst", "--out", "page.html"]) == 0
+    assert "2 results on 1 problem: page.html" in capsys.readouterr().out
+    assert main(["pack", "nothing"]) != 0
+    assert "nothing must be a folder of run directories, it holds no config.toml" in capsys.readouterr().err

@@ -16,7 +16,7 @@ import click
 import typer
 
 from fedfibos.backend.allocator import keep_freed_memory
-from fedfibos.cli import checkpoint_commands, lookup_commands, training_commands
+from fedfibos.cli import checkpoint_commands, lookup_commands, packing, training_commands
 from fedfibos.cli.code_folders import search_here
 from fedfibos.cli.exit_codes import FAILED, INTERRUPTED, READER_GONE, exit_code, in_words
 from fedfibos.cli.flower_commands import flower_app
@@ -85,6 +85,7 @@ def _root(
 for command in (
     training_commands.run,
     training_commands.sweep,
+    packing.pack,
     lookup_commands.report,
     checkpoint_commands.audit,
     checkpoint_commands.evaluate,

@@ -14,7 +14,7 @@ from fedfibos.cli.terminal import console_here
 
 
 def report(
-    runs: Annotated[list[Path], typer.Argument(help="Run directories, or folders with run directories below them.")],
+    runs: Annotated[list[Path], typer.Argument(help="Run directories, folders of some, or archives of these.")],
     out: Annotated[Path, typer.Option(callback=not_an_option, help="The page to write.")] = Path("report.html"),
     against: Annotated[
         str | None,

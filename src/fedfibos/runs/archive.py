@@ -79,6 +79,7 @@ def pack(folder: Path) -> Path:
     Raises:
         RecordError: The folder holds no run, or the archive cannot be written.
     """
+    folder = folder.absolute()  # "." has no name of its own
     archive = archive_of(folder)
     here = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*") if path.is_file()}
     runs = {PurePosixPath(name).parent for name in here if PurePosixPath(name).name == CONFIG}
