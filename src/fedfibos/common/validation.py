@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import functools
 import json
 import math
 import re
@@ -67,9 +68,15 @@ def checked(cls: Any, values: Any, path: str) -> Any:
         ExperimentError: In one line: which key, what was wanted, what was got.
     """
     try:
-        return TypeAdapter(cls).validate_json(json.dumps(values, default=str), strict=True)
+        return _adapter(cls).validate_json(json.dumps(values, default=str), strict=True)
     except ValidationError as error:
         raise _translated(error, path) from None
+
+
+@functools.cache
+def _adapter(cls: Any) -> TypeAdapter[Any]:
+    """Made once a type: a report reads hundreds of experiments."""
+    return TypeAdapter(cls)
 
 
 WANTED = {

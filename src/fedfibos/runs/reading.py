@@ -21,7 +21,7 @@ def parsed(where: str, content: bytes, shape: TypeAdapter[Any]) -> dict[str, Any
         RecordError: It is damaged: no JSON, no object, or of another shape.
     """
     try:
-        values = json.loads(content, parse_constant=_refuse)
+        values = _STRICT.decode(content.decode())
     except (ValueError, RecursionError) as error:
         raise RecordError(f"{where} is damaged: {first_line(error)}") from None
     check(where, values, shape)
@@ -50,3 +50,6 @@ def shortened(value: Any) -> str:
 
 def _refuse(constant: str) -> None:
     raise ValueError(f"{constant} is no JSON number")
+
+
+_STRICT = json.JSONDecoder(parse_constant=_refuse)
