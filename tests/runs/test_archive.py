@@ -124,7 +124,8 @@ def test_a_packed_study_is_read_as_its_folder_is(study):
     with pytest.raises(FileNotFoundError):
         stored_bytes(study / RUNS[0] / "evaluation.json")
     with pytest.raises(
-        RecordError, match=r"/heterofl must be a run directory, a folder of some or an archive of one, it is not"
+        RecordError,
+        match=r"/heterofl must be a run directory, a folder of some or an archive of one, it is not a folder",
     ):
         find_runs([study / "heterofl"])
 
