@@ -56,6 +56,13 @@ Dimension = tuple[Part, ...]
 """One tensor dimension: parts one after another; several where channels are concatenated."""
 
 
+Site = tuple[str, str, tuple[tuple[str, int], ...]]
+"""A call: torch's function, the module whose code runs, and the places in that code, the innermost first."""
+
+Fit = tuple[tuple[Dimension, int, int] | None, ...]
+"""What the sizes of a call belong to, one by one: positions of a dimension from one to another; None: of no axis."""
+
+
 @dataclass(frozen=True)
 class Axes:
     """The named axes of a model.
@@ -66,12 +73,16 @@ class Axes:
         dims: Name of a parameter or buffer -> its dimensions.
         features: Name of a normalisation layer without parameters -> the channels it normalises.
         classes: Name of a parameter of the classifier -> the dimension whose entries belong to one class each.
+        sites: Where the module's own code writes sizes that change with the axes (:mod:`fedfibos.channels.sites`).
+        whole: Layer none of whose outputs can be cut -> why.
     """
 
     sizes: Mapping[str, int]
     dims: Mapping[str, tuple[Dimension, ...]]
     features: Mapping[str, Dimension] = field(default_factory=dict)
     classes: Mapping[str, int] = field(default_factory=dict)
+    sites: Mapping[Site, tuple[Fit, ...]] = field(default_factory=dict)
+    whole: Mapping[str, str] = field(default_factory=dict)
 
     def widths(self, ratio: float) -> dict[str, int]:
         """``⌈ratio · C⌉`` channels for every axis of C channels (HeteroFL, section 3)."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -12,13 +13,14 @@ from torch import Tensor, nn
 
 from fedfibos.channels.axes import Axes
 from fedfibos.channels.resize import resized
+from fedfibos.channels.sites import Fitting, mark, narrow_sites
 from fedfibos.params import without_overlaps
 
 ADVICE = "pass a hand-written table (fedfibos.channels.axes.axes_table)"
 
 
 def check_axes(module: nn.Module, axes: Axes, example_inputs: Any) -> None:
-    """Verify that derived axes are the module's: on random values, in evaluation mode.
+    """Verify that a table is the module's: on random values, in evaluation mode.
 
     Two things must hold. Permuting the channels of an axis leaves the module's function as it is
     (:func:`check_permutations`). And copies of half the width and of one channel an axis must run and give logits of
@@ -33,22 +35,41 @@ def check_axes(module: nn.Module, axes: Axes, example_inputs: Any) -> None:
         ValueError: Naming the axis, or what went wrong in the narrow copy.
     """
     probe, expected = check_permutations(module, axes, example_inputs)
-    for width, kept in (("half its width", 0.5), ("one channel an axis", 1e-9)):
-        try:
-            logits = _logits(resized(probe, axes, axes.widths(kept)), example_inputs)
-        except (RuntimeError, ValueError, AssertionError, TypeError, IndexError) as error:
-            reason = str(error).splitlines()[0]
-            raise ValueError(f"the model can't run at {width} ({reason}); {ADVICE}") from error
-        if logits.shape != expected.shape:
-            raise ValueError(f"at {width} the model gives {tuple(logits.shape)}, not {tuple(expected.shape)}; {ADVICE}")
+    for words, ratio in WIDTHS:
+        problem, _ = narrow_problem(probe, axes, axes.widths(ratio), example_inputs, expected)
+        if problem:
+            raise ValueError(f"the model can't run at {words} ({problem}); {ADVICE}")
+
+
+WIDTHS = (("half its width", 0.5), ("one channel an axis", 1e-9))
+"""What a derived table is tried at."""
+
+
+def narrow_problem(
+    probe: nn.Module, axes: Axes, widths: Mapping[str, int], example_inputs: Any, expected: Tensor
+) -> tuple[str, bool]:
+    """Run a narrower copy.
+
+    Returns:
+        What went wrong, empty where nothing did; and whether the module's code wrote sizes that had to be changed
+        (:mod:`fedfibos.channels.sites`).
+    """
+    fitting = Fitting(narrow_sites(axes, widths))
+    try:
+        small = resized(probe, replace(axes, sites={}), widths)
+        mark(small)
+        with fitting:
+            logits = _logits(small, example_inputs)
+    except Exception as error:  # whatever the model's forward raises
+        return f"{type(error).__name__}: {(str(error) or 'no message').splitlines()[0]}", fitting.changed
+    wrong = logits.shape != expected.shape
+    return f"it gives {tuple(logits.shape)}, not {tuple(expected.shape)}" if wrong else "", fitting.changed
 
 
 def check_permutations(module: nn.Module, axes: Axes, example_inputs: Any) -> tuple[nn.Module, Tensor]:
     """Verify that permuting the channels of an axis in all its tensors leaves the module's function as it is.
 
-    If some tensor were forgotten, or an axis confused with another, the logits would change. The values are random;
-    where the logits of random ones are not finite (a square root of a parameter), the module's own, each larger or
-    smaller by up to a third. A module that draws random numbers draws the same ones each time.
+    If some tensor were forgotten, or an axis confused with another, the logits would change.
 
     Args:
         module: The full model; not changed.
@@ -56,10 +77,28 @@ def check_permutations(module: nn.Module, axes: Axes, example_inputs: Any) -> tu
         example_inputs: One batch: a tensor, or a dict or tuple of tensors as forward takes them.
 
     Returns:
-        A copy of the module with these values, and its logits.
+        A copy of the module with random values, and its logits.
 
     Raises:
         ValueError: Naming the axis.
+    """
+    probe, expected = probe_of(module, example_inputs)
+    if moved := not_axes(probe, axes, example_inputs, expected):
+        raise ValueError(
+            f"{moved[0]!r} is not an axis: permuting its channels changes the logits; if they come in groups or "
+            f"heads say so (units), else {ADVICE}"
+        )
+    return probe, expected
+
+
+def probe_of(module: nn.Module, example_inputs: Any) -> tuple[nn.Module, Tensor]:
+    """A copy of the module with values that tell channels apart, and its logits.
+
+    The values are random; where the logits of random ones are not finite (a square root of a parameter), the module's
+    own, each larger or smaller by up to a third. A module that draws random numbers draws the same ones each time.
+
+    Raises:
+        ValueError: The logits are finite for neither.
     """
     generator = torch.Generator().manual_seed(0)
     for values in (_randomise, _jitter):
@@ -67,19 +106,18 @@ def check_permutations(module: nn.Module, axes: Axes, example_inputs: Any) -> tu
         values(probe, generator)
         expected = _logits(copy.deepcopy(probe), example_inputs)
         if bool(expected.isfinite().all()):
-            break
-    else:
-        raise ValueError("axes cannot be checked: the module's logits are not finite near its own values")
+            return probe, expected
+    raise ValueError("axes cannot be checked: the module's logits are not finite near its own values")
+
+
+def not_axes(probe: nn.Module, axes: Axes, example_inputs: Any, expected: Tensor) -> list[str]:
+    """The axes whose channels can't be permuted; all where only together they can't."""
+    generator = torch.Generator().manual_seed(1)
     permutations = {axis: torch.randperm(size, generator=generator) for axis, size in axes.sizes.items()}
-    if not _unchanged(probe, axes, permutations, example_inputs, expected):
-        for axis, permutation in permutations.items():
-            if not _unchanged(probe, axes, {axis: permutation}, example_inputs, expected):
-                raise ValueError(
-                    f"{axis!r} is not an axis: permuting its channels changes the logits; if they come in groups or "
-                    f"heads say so (units), else {ADVICE}"
-                )
-        raise ValueError(f"permuting the channels of all axes changes the logits; {ADVICE}")
-    return probe, expected
+    if _unchanged(probe, axes, permutations, example_inputs, expected):
+        return []
+    moved = [a for a, p in permutations.items() if not _unchanged(probe, axes, {a: p}, example_inputs, expected)]
+    return moved or list(permutations)
 
 
 def _randomise(module: nn.Module, generator: torch.Generator) -> None:

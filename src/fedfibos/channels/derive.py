@@ -1,363 +1,238 @@
-"""Derive the named channel axes of any module from its dependency graph.
+"""Derive the named channel axes of any module from a trace of its operations.
 
-The graph is torch-pruning's (Fang et al., DepGraph: Towards Any Structural Pruning, CVPR 2023, arXiv:2301.12900);
-no other module of this package knows that library.
+The trace (:mod:`fedfibos.channels.trace`) says which dimensions of which parameters are products of which factors. Here
+the factors that can be cut become axes, and the table is proved: channels are permuted and narrower copies run. What
+does not pass stays whole, and the rest is cut.
 """
 
 from __future__ import annotations
 
-import copy
 import itertools
-import math
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
-import numpy as np
-import torch
-from numpy.typing import NDArray
 from torch import nn
 
-from fedfibos.channels.axes import Axes, Dimension, Part, nearest
-from fedfibos.channels.check import ADVICE, call, check_axes, fixed_draws
-from fedfibos.channels.resize import keeps_group_size
+from fedfibos.channels.axes import Axes, Dimension, Fit, Part, nearest
+from fedfibos.channels.check import ADVICE, WIDTHS, narrow_problem, not_axes, probe_of
+from fedfibos.channels.factors import OUTPUTS, Dim, Factor, Mismatch, divided, flat, keep_whole, leaves, length, same
+from fedfibos.channels.layers import outputs_of
+from fedfibos.channels.parts import parts_of
+from fedfibos.channels.trace import Trace, traced
 
-_TWO_SIDED = (nn.modules.conv._ConvNd, nn.Linear)
-_PRODUCERS = (*_TWO_SIDED, nn.Embedding, nn.MultiheadAttention)
-_NORMS = (nn.modules.batchnorm._NormBase, nn.GroupNorm, nn.LayerNorm, nn.RMSNorm)
 
-
-def derive_axes(module: nn.Module, example_inputs: Any, units: Mapping[str, int] | None = None) -> Axes:
+def derive_axes(
+    module: nn.Module, example_inputs: Any, units: Mapping[str, int] | None = None, whole: Sequence[str] = ()
+) -> Axes:
     """Derive which tensor dimensions of a module are the same channels.
 
-    Handled: residual sums, normalisation, concatenation, grouped and depthwise convolution, flatten before a linear
-    layer, attention heads (``nn.MultiheadAttention``: every head keeps the same positions within it), layers used
-    several times, tied tensors. The inputs and the logits are never sliced. A GroupNorm of many groups, and a
-    grouped convolution, make whole groups the unit; see :func:`fedfibos.channels.resize.keeps_group_size`.
+    Every operation of one forward pass is followed (:mod:`fedfibos.channels.rules`): residual sums, normalisation,
+    concatenation, splits, grouped convolution, attention and its heads, gates, tied tensors, and so on. The inputs and
+    the logits are never sliced. A GroupNorm of many groups, and a grouped convolution, make whole groups the unit; see
+    :func:`fedfibos.channels.resize.keeps_group_size`. Attention is cut in whole heads; ``nn.MultiheadAttention``, which
+    does not know of fewer heads, within each.
 
-    The table is checked before it is returned (:func:`fedfibos.channels.check.check_axes`).
+    The table is proved before it is returned: permuting channels leaves the logits as they are, and narrow copies run.
+    A layer for which that fails, or whose channels an operation takes for something else, stays whole
+    (:attr:`fedfibos.channels.axes.Axes.whole` says why), and the rest is sliced.
 
     Args:
         module: Any module whose forward returns logits, shape ``(batch, classes)``.
         example_inputs: One batch: a tensor, or a dict or tuple of tensors as forward takes them.
-        units: Layer -> number of consecutive channels of its output that belong together, where only the model's own
-            code knows it: the size of a head, say, at the query projection of an attention written by hand. A slice
-            then keeps whole heads.
+        units: Layer -> number of consecutive channels of its output that belong together, where the model's code does
+            not tell. A slice then keeps whole units.
+        whole: Modules and parameters that are not to be cut.
 
     Raises:
-        ValueError: A layer whose axes can't be derived, named; a hand-written table may be passed instead.
+        ValueError: The forward pass fails or is too long, or a name is unknown.
     """
-    for name, layer in module.named_modules():
-        if isinstance(layer, (nn.RNNBase, nn.RNNCellBase)):
-            raise _underivable(name, f"it is an {type(layer).__name__}")
-    trace = _trace(module, example_inputs)
-    axes = _table(trace, _factors(trace, units or {}))
-    check_axes(module, axes, example_inputs)
-    return axes
+    try:
+        trace = traced(module, example_inputs)
+    except ValueError as error:
+        raise _underivable("", str(error)) from error
+    names = _Names(trace)
+    _keep_named_whole(trace, whole)
+    for name, unit in (units or {}).items():
+        _fit_unit(names, name, unit)
+    probe, expected = probe_of(module, example_inputs)
+    while True:
+        axes, factors = names.table()
+        if moved := not_axes(probe, axes, example_inputs, expected):
+            for axis in moved:
+                keep_whole([factors[axis]], "permuting its channels changes the logits")
+            continue
+        changed = False
+        for words, ratio in WIDTHS:
+            problem, different = narrow_problem(probe, axes, axes.widths(ratio), example_inputs, expected)
+            changed = changed or different
+            if problem:
+                blamed = [
+                    axis
+                    for axis in axes.sizes
+                    if narrow_problem(probe, axes, {axis: axes.widths(ratio)[axis]}, example_inputs, expected)[0]
+                ]
+                if not blamed:
+                    raise _underivable("", f"it can't run at {words} ({problem})")
+                for axis in blamed:
+                    keep_whole([factors[axis]], f"a narrower copy does not run ({problem})")
+                break
+        else:
+            return axes if changed else replace(axes, sites={})
 
 
 def _underivable(name: str, reason: str) -> ValueError:
     return ValueError(f"can't derive the channel axes of {name or 'the model'!r}: {reason}; {ADVICE}")
 
 
-@dataclass
-class _Trace:
-    """What the dependency graph says, layer by layer.
+def _keep_named_whole(trace: Trace, whole: Sequence[str]) -> None:
+    parameters = dict(trace.module.named_parameters())
+    layers = dict(trace.module.named_modules())
+    for name in whole:
+        if name not in parameters and name not in layers:
+            raise ValueError(f"whole: the model has no module or parameter {name!r}{nearest(name, layers)}")
+        for own, parameter in parameters.items():
+            if own == name or own.startswith(f"{name}.") or not name:
+                for dim in trace.dims(parameter):
+                    keep_whole(dim, "model.whole names it")
 
-    A *root* is a set of channels that one layer produces, numbered in order of discovery. A *slot* is the input or
-    output side of a layer: for every position the (root, channel) that it carries, -1 where it is never sliced.
+
+def _fit_unit(names: _Names, name: str, unit: int) -> None:
+    """A slice keeps whole units of what a layer produces."""
+    dim = names.outputs.get(name)
+    if dim is None:
+        raise ValueError(f"units: {name!r} is not a layer that produces channels{nearest(name, names.outputs)}")
+    if unit < 1 or length(dim) % unit:
+        raise ValueError(f"units: {length(dim)} channels of {name!r} don't divide into units of {unit}")
+    try:
+        keep_whole(divided(dim, unit)[1], "channels of a unit go together")
+    except Mismatch:
+        raise ValueError(f"units: {length(dim)} channels of {name!r} don't divide into units of {unit}") from None
+
+
+class _Names:
+    """The layers and tensors of a traced module, and what their dimensions are called.
 
     Attributes:
-        layers: Name -> layer.
-        parameter_dims: Parameter that belongs to no known layer -> the dimension that carries channels.
-        sizes: Channels of every root.
-        fixed: Roots that are never sliced.
-        logits: Roots that are the model's logits; fixed too.
-        slots: (layer or parameter name, ``in`` or ``out``) -> int64, shape ``(positions, 2)``.
+        outputs: Layer, or parameter of no layer that is known -> the dimension of the channels it gives.
     """
 
-    layers: dict[str, nn.Module]
-    parameter_dims: dict[str, int]
-    sizes: list[int] = field(default_factory=list)
-    fixed: set[int] = field(default_factory=set)
-    logits: set[int] = field(default_factory=set)
-    slots: dict[tuple[str, str], NDArray[np.int64]] = field(default_factory=dict)
+    def __init__(self, trace: Trace) -> None:
+        module = trace.module
+        self.trace = trace
+        self.tensors = {**dict(module.named_parameters()), **dict(module.named_buffers())}
+        self.outputs: dict[str, Dim] = {}
+        named, own = outputs_of(module)
+        for layer, (tensor, at) in named.items():
+            self.outputs[layer] = trace.dims(tensor)[at]
+        for name in own:
+            self.outputs[name] = self._widest(name)
+        for layer in module.modules():
+            if isinstance(layer, nn.MultiheadAttention):
+                self._tie_attention(layer)
 
-    def runs(self, name: str, side: str) -> list[tuple[int | None, int, int]]:
-        """A slot as ``(root, channels, positions per channel)``, one after another; root None: not sliced."""
-        if (name, side) not in self.slots:
-            return []
-        slot = self.slots[name, side]
-        starts = [0, *(np.flatnonzero(np.diff(slot[:, 0]) != 0) + 1).tolist(), len(slot)]
-        return [run for a, b in itertools.pairwise(starts) for run in self._split(name, slot[a:b])]
+    def _widest(self, name: str) -> Dim:
+        """The dimension of a parameter of a module's own that carries its channels: the first that can be cut."""
+        dims = self.trace.dims(self.tensors[name])
+        free = [dim for dim in dims if any(leaf.why_whole is None for leaf in leaves(dim))]
+        return (free or dims or [[]])[0]
 
-    def _split(self, name: str, positions: NDArray[np.int64]) -> Iterator[tuple[int | None, int, int]]:
-        """Positions of one root, which may come several times one after another."""
-        root = int(positions[0, 0])
-        if root < 0:
-            yield None, len(positions), 1
-            return
-        channels = positions[:, 1]
-        after = int(np.argmax(channels != channels[0])) or len(channels)
-        once = np.repeat(np.arange(self.sizes[root]), after)
-        times, rest = divmod(len(channels), len(once))
-        if rest or not np.array_equal(channels, np.tile(once, times)):
-            raise _underivable(name, "it takes channels apart or reorders them")
-        yield from [(root, self.sizes[root], after)] * times
+    def _tie_attention(self, layer: nn.MultiheadAttention) -> None:
+        """torch's attention has one number for its inputs, outputs and heads together, and keeps all heads."""
+        outside, inside = self.trace.dims(layer.out_proj.weight)
+        try:
+            same(outside, inside)
+            keep_whole(divided(inside, layer.head_dim)[0], "attention keeps all heads")
+        except Mismatch:
+            keep_whole([*outside, *inside], "attention cuts them otherwise than what is around it")
 
+    def table(self) -> tuple[Axes, dict[str, Factor]]:
+        """The table as of now, and the factor that is each axis."""
+        dims = {name: self.trace.dims(tensor) for name, tensor in self.tensors.items()}
+        chosen = _chosen(itertools.chain(*dims.values()))
+        names = self._axis_names(chosen)
+        table = {name: tuple(parts_of(dim, names) for dim in own) for name, own in dims.items()}
+        used = dict.fromkeys(part.axis for own in table.values() for dim in own for part in dim)
+        factors = {names[id(factor)]: factor for factor in chosen.values() if names[id(factor)] in used}
+        axes = Axes(
+            {axis: factors[axis].size for axis in used if axis is not None},
+            table,
+            {name: parts_of(dim, names) for name, dim in self.trace.normalised.items()},
+            self._classes(dims),
+            self._sites(names),
+            self._whole(chosen),
+        )
+        return axes, factors
 
-def _trace(module: nn.Module, example_inputs: Any) -> _Trace:
-    """Build the dependency graph and read off which channels every layer sees."""
-    traced = copy.deepcopy(module).eval()
-    for parameter in traced.parameters():
-        parameter.requires_grad_(True)  # the graph follows gradients
-    import torch_pruning  # here: it takes a second and memory, which a device that holds masks has no use for
+    def _axis_names(self, chosen: Mapping[int, Factor]) -> dict[int, str]:
+        """Every axis is named after the first layer of the model that gives its channels."""
+        names: dict[int, str] = {}
+        sources = [*self.outputs.items()]
+        sources += [(name, dim) for name, t in self.tensors.items() for dim in self.trace.dims(t)]
+        for name, dim in sources:
+            for position, leaf in enumerate(leaves(dim)):
+                if id(leaf) in chosen and id(leaf) not in names:
+                    names[id(leaf)] = f"{name}[{position}]" if name in names.values() else name
+        return names
 
-    graph = torch_pruning.DependencyGraph()
-    try:
-        with torch.enable_grad(), fixed_draws():
-            graph.build_dependency(traced, example_inputs, forward_fn=call, verbose=False)
-    except Exception as error:  # whatever the model's forward or the tracer raise
-        raise _underivable("", f"tracing failed ({type(error).__name__}: {str(error).splitlines()[0]})") from error
-    names: dict[Any, str] = {layer: name for name, layer in traced.named_modules()}
-    names |= {parameter: name for name, parameter in traced.named_parameters()}
-    trace = _Trace(dict(traced.named_modules()), {names[p]: dim for p, dim in graph.unwrapped_parameters})
-    for layer in list(graph.module2node):
-        if isinstance(layer, _PRODUCERS) and (names[layer], "out") not in trace.slots:
-            _read_group(graph, layer, names, trace)
-    return trace
-
-
-def _read_group(graph: Any, producer: nn.Module, names: Mapping[Any, str], trace: _Trace) -> None:
-    """Enter the channels that a layer produces, wherever they are seen."""
-    pruner = graph.get_pruner_of_module(producer)
-    root, size = len(trace.sizes), pruner.get_out_channels(producer)
-    trace.sizes.append(size)
-    for item in graph.get_pruning_group(producer, pruner.prune_out_channels, list(range(size))):
-        node, layer = item.dep.target, item.dep.target.module
-        output = not isinstance(layer, _TWO_SIDED) or graph.is_out_channel_pruning_fn(item.dep.handler)
-        if output and not node.outputs:
-            trace.fixed.add(root)
-            trace.logits.add(root)
-        if isinstance(layer, nn.modules.conv._ConvNd) and layer.groups > 1 and not node.inputs:
-            trace.fixed.add(root)  # its channels are those of the model's input
-        if layer not in names:
-            continue  # an operation without tensors of its own
-        if isinstance(layer, nn.Parameter):  # torch-pruning remembers one dimension for all parameters: the last one's
-            length = layer.shape[trace.parameter_dims[names[layer]]]
-        else:
-            pruner = graph.get_pruner_of_module(layer)
-            length = pruner.get_out_channels(layer) if output else pruner.get_in_channels(layer)
-        if length is None:
-            continue  # it treats all channels alike
-        slot = trace.slots.setdefault((names[layer], "out" if output else "in"), np.full((length, 2), -1))
-        if max(item.idxs) >= length or (slot[item.idxs, 0] >= 0).any():
-            raise _underivable(names[layer], "its channels belong to several axes at once")
-        slot[item.idxs, 0], slot[item.idxs, 1] = root, item.root_idxs
-
-
-@dataclass(frozen=True)
-class _Factor:
-    """A root as ``before`` x ``size`` channels of the axis x ``after``; axis None: never sliced."""
-
-    axis: str | None
-    size: int
-    before: int
-    after: int
-
-
-@dataclass
-class _Constraints:
-    """How every root may be cut: ``blocks`` equal contiguous blocks, of which ``before`` series are cut alike."""
-
-    blocks: list[int]
-    before: list[int]
-    ties: list[tuple[int, int]]
-
-    def tied(self) -> list[int]:
-        """For every root the representative of the roots that lose the same blocks."""
-        top = list(range(len(self.blocks)))
-        for a, b in self.ties:
-            old, new = max(top[a], top[b]), min(top[a], top[b])
-            top = [new if t == old else t for t in top]
-        return top
-
-
-def _factors(trace: _Trace, units: Mapping[str, int]) -> list[_Factor]:
-    """The unit in which every root may be sliced, and the axis it belongs to."""
-    limits = _Constraints(list(trace.sizes), [1] * len(trace.sizes), [])
-    for name, layer in trace.layers.items():
-        if isinstance(layer, nn.modules.conv._ConvNd) and layer.groups > 1:
-            _fit_grouped_conv(trace, name, layer.groups, limits)
-        elif isinstance(layer, nn.GroupNorm):
-            _fit_group_norm(trace, name, layer, limits)
-        elif isinstance(layer, nn.MultiheadAttention):
-            for root, _, _ in trace.runs(name, "out"):
-                if root is not None:
-                    limits.before[root] = math.lcm(limits.before[root], layer.num_heads)
-    for name, unit in units.items():
-        _fit_unit(trace, name, unit, limits)
-    tops = limits.tied()
-    names = _axis_names(trace, tops)
-    fixed = {tops[root] for root in trace.fixed}
-    factors = []
-    for root, size in enumerate(trace.sizes):
-        peers = [peer for peer, top in enumerate(tops) if top == tops[root]]
-        blocks = math.gcd(*(limits.blocks[peer] for peer in peers))
-        before = math.lcm(*(limits.before[peer] for peer in peers))
-        if blocks % before:
-            raise _underivable(names[tops[root]], "channel groups and attention heads cut it differently")
-        sliced = tops[root] not in fixed and blocks > before
-        axis = names[tops[root]] if sliced else None
-        factors.append(_Factor(axis, blocks // before, before, size // blocks))
-    return factors
-
-
-def _fit_unit(trace: _Trace, name: str, unit: int, limits: _Constraints) -> None:
-    """A slice keeps whole units of what a layer produces."""
-    runs = trace.runs(name, "out")
-    if not runs:
-        raise ValueError(f"units: {name!r} is not a layer that produces channels{nearest(name, trace.layers)}")
-    for root, size, after in runs:
-        if unit < 1 or size * after % unit or unit % after:
-            raise ValueError(f"units: {size * after} channels of {name!r} don't divide into units of {unit}")
-        if root is not None:
-            limits.blocks[root] = math.gcd(limits.blocks[root], size * after // unit)
-
-
-def _fit_grouped_conv(trace: _Trace, name: str, groups: int, limits: _Constraints) -> None:
-    """Both sides of a grouped convolution lose the same whole groups."""
-    inside, outside = trace.runs(name, "in"), trace.runs(name, "out")
-    if not inside:  # a depthwise convolution is one slot to the graph, unless its input is the model's
-        inside = outside
-    if len(inside) > 1 or len(outside) > 1 or any(after > 1 for _, _, after in (*inside, *outside)):
-        raise _underivable(name, "a grouped convolution of several axes")
-    roots = [root for root, _, _ in (*inside, *outside) if root is not None]
-    for root in roots:
-        limits.blocks[root] = math.gcd(limits.blocks[root], groups)
-    if len(roots) == 2:
-        limits.ties.append((roots[0], roots[1]))
-    else:
-        trace.fixed.update(roots)
-
-
-def _fit_group_norm(trace: _Trace, name: str, norm: nn.GroupNorm, limits: _Constraints) -> None:
-    """A slice keeps whole groups, or the number of groups."""
-    per_group = norm.num_channels // norm.num_groups
-    whole = keeps_group_size(norm.num_groups, norm.num_channels)
-    runs, offset = trace.runs(name, "out"), 0
-    for root, size, after in runs:
-        aligned = offset % per_group == 0 and size * after % per_group == 0 and per_group % after == 0
-        single = norm.num_groups == 1 or (len(runs) == 1 and after == 1)
-        if not (aligned if whole else single):
-            raise _underivable(name, "its groups span several axes")
-        if root is not None and whole:
-            limits.blocks[root] = math.gcd(limits.blocks[root], size * after // per_group)
-        elif root is not None:
-            limits.before[root] = math.lcm(limits.before[root], norm.num_groups)
-        offset += size * after
-
-
-def _axis_names(trace: _Trace, tops: list[int]) -> dict[int, str]:
-    """Every axis is named after the first layer of the model that carries it on its output side."""
-    names: dict[int, str] = {}
-    for name, side in [(name, "out") for name in (*trace.layers, *trace.parameter_dims)]:
-        for position, (root, _, _) in enumerate(trace.runs(name, side)):
-            if root is not None and tops[root] not in names:
-                names[tops[root]] = f"{name}[{position}]" if name in names.values() else name
-    return names
-
-
-def _name_of(tensor: Any, first_name: dict[int, str], name: str) -> str:
-    """The name that a layer's tensor goes by; it has none where it is computed from others."""
-    if id(tensor) not in first_name:
-        raise _underivable(name, "it is computed from other parameters (a parametrisation)")
-    return first_name[id(tensor)]
-
-
-def _table(trace: _Trace, factors: list[_Factor]) -> Axes:
-    """Slots, cut as the factors say, as the dimensions of every tensor."""
-    model = trace.layers[""]
-    tensors = {**dict(model.named_parameters()), **dict(model.named_buffers())}
-    first_name = {id(tensor): name for name, tensor in tensors.items()}
-    dims: dict[str, tuple[Dimension, ...]] = {}
-    features: dict[str, Dimension] = {}
-    classes: dict[str, int] = {}
-
-    def enter(name: str, tensor: Any, entry: tuple[Dimension, ...]) -> None:
-        known = dims.setdefault(_name_of(tensor, first_name, name), entry)
-        if known != entry:
-            raise _underivable(name, f"it is tied to {first_name[id(tensor)]!r}, which is sliced differently")
-
-    for name, layer in trace.layers.items():
-        if not trace.runs(name, "in") and not trace.runs(name, "out"):
-            continue
-        inside, outside = _dimension(trace, factors, name, "in"), _dimension(trace, factors, name, "out")
-        for own, entry in _entries(layer, inside, outside).items():
-            tensor = _own_tensor(layer, own)
-            if tensor is not None:
-                sized = tuple(dim or _whole(n) for dim, n in zip(entry, tensor.shape, strict=True))
-                enter(f"{name}.{own}" if name else own, tensor, sized)
-                if outside and {root for root, _, _ in trace.runs(name, "out")} <= trace.logits:
-                    classes |= {first_name[id(tensor)]: i for i, dim in enumerate(entry) if dim is outside}
-        if isinstance(layer, _NORMS) and getattr(layer, "weight", None) is None:
-            features[name] = outside
-    for name, channel_dim in trace.parameter_dims.items():
-        channels = _dimension(trace, factors, name, "out")
-        whole = [_whole(n) for n in tensors[name].shape]
-        whole[channel_dim] = channels or whole[channel_dim]
-        enter(name, tensors[name], tuple(whole))
-    table = {name: dims.get(name, tuple(_whole(n) for n in tensor.shape)) for name, tensor in tensors.items()}
-    used = dict.fromkeys(part.axis for entry in table.values() for dim in entry for part in dim)
-    found = {factor.axis: factor.size for factor in factors}
-    return Axes({axis: found[axis] for axis in used if axis is not None}, table, features, classes)
-
-
-def _dimension(trace: _Trace, factors: list[_Factor], name: str, side: str) -> Dimension:
-    """The parts of a slot; empty where the graph did not see it."""
-    parts = []
-    for root, size, after in trace.runs(name, side):
-        factor = None if root is None else factors[root]
-        if factor is None or factor.axis is None:
-            parts.append(Part(None, after=size * after))
-        else:
-            parts.append(Part(factor.axis, factor.before, factor.after * after))
-    return tuple(parts)
-
-
-def _whole(length: int) -> Dimension:
-    return (Part(None, after=length),)
-
-
-def _own_tensor(layer: nn.Module, path: str) -> Any:
-    """A parameter or buffer of the layer, or None where it has none of that name."""
-    owner, _, name = path.rpartition(".")
-    return getattr(layer.get_submodule(owner), name, None)
-
-
-def _entries(layer: nn.Module, inside: Dimension, outside: Dimension) -> dict[str, tuple[Dimension, ...]]:
-    """Dimensions of the tensors of one of torch's layers; an empty dimension is never sliced."""
-    if isinstance(layer, nn.modules.conv._ConvNd):
-        sides = (inside, outside) if layer.transposed else (outside, inside)
-        second = sides[1] if layer.groups == 1 else ()
-        return {"weight": (sides[0], second, *[()] * len(layer.kernel_size)), "bias": (outside,)}
-    if isinstance(layer, nn.Linear):
-        return {"weight": (outside, inside), "bias": (outside,)}
-    if isinstance(layer, nn.Embedding):
-        return {"weight": ((), outside)}
-    if isinstance(layer, nn.MultiheadAttention):
-        three = outside * 3
-        each = {name: (outside, outside) for name in ("q_proj_weight", "k_proj_weight", "v_proj_weight")}
+    def _classes(self, dims: Mapping[str, list[Dim]]) -> dict[str, int]:
+        """The entries of parameters that belong to one class each."""
+        logits = {id(leaf) for dim in self.trace.outputs for leaf in leaves(dim) if not leaf.constant}
+        parameters = dict(self.trace.module.named_parameters())
         return {
-            **each,
-            "in_proj_weight": (three, outside),
-            "in_proj_bias": (three,),
-            "bias_k": ((), (), outside),
-            "bias_v": ((), (), outside),
-            "out_proj.weight": (outside, outside),
-            "out_proj.bias": (outside,),
+            name: i
+            for name in parameters
+            for i, dim in enumerate(dims[name])
+            if dim and {id(leaf) for leaf in leaves(dim)} <= logits
         }
-    if isinstance(layer, nn.LayerNorm):
-        affine = (*[()] * (len(layer.normalized_shape) - 1), outside)
-        return {"weight": affine, "bias": affine}
-    return {name: (outside,) for name in ("weight", "bias", "running_mean", "running_var")}
+
+    def _sites(self, names: Mapping[int, str]) -> dict[Any, tuple[Fit, ...]]:
+        """Where the module's code writes sizes that belong to an axis."""
+        sites: dict[Any, tuple[Fit, ...]] = {}
+        for site, times in self.trace.seen.items():
+            fits: list[Fit] = []
+            for seen in times:
+                entries = [None if entry is None else (parts_of(entry[0], names), *entry[1:]) for entry in seen]
+                fits.append(tuple(e if e and any(part.axis for part in e[0]) else None for e in entries))
+            if any(entry is not None for entries in fits for entry in entries):
+                sites[site] = (fits[0],) if all(own == fits[0] for own in fits) else tuple(fits)
+        return sites
+
+    def _whole(self, chosen: Mapping[int, Factor]) -> dict[str, str]:
+        """Layers none of whose channels are cut, and why."""
+        why = {}
+        for name, dim in self.outputs.items():
+            own = list(leaves(dim))
+            reasons = [leaf.why_whole for leaf in own if leaf.why_whole not in (None, OUTPUTS)]
+            if reasons and not any(id(leaf) in chosen for leaf in own):
+                why[name] = reasons[0] or "nothing depends on a parameter"
+        return why
+
+
+def _chosen(dims: Iterator[Dim]) -> dict[int, Factor]:
+    """The factors that become axes: of those within one another, the outermost."""
+    order: dict[int, Factor] = {}
+    rivals: dict[int, set[int]] = {}
+    for dim in dims:
+        for chain in _chains(dim):
+            free = [f for f in chain if f.why_whole is None]
+            for factor in free:
+                order.setdefault(id(factor), factor)
+                rivals.setdefault(id(factor), set()).update(id(other) for other in free if other is not factor)
+    chosen: dict[int, Factor] = {}
+    for key, factor in order.items():
+        if not rivals[key] & chosen.keys():
+            chosen[key] = factor
+    return chosen
+
+
+def _chains(dim: Dim) -> Iterator[list[Factor]]:
+    """The leaves on every way into a dimension, the outermost first."""
+    options: list[list[list[Factor]]] = []
+    for factor in flat(dim):
+        options.append([[factor]] if factor.parts is None else [c for part in factor.parts for c in _chains(part)])
+    for choice in itertools.product(*options):
+        yield [factor for chain in choice for factor in chain]
+
+
+__all__ = ["Dimension", "Part", "derive_axes"]

@@ -8,6 +8,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from fedfibos.channels.axes import Axes
+from fedfibos.channels.sites import fit
 from fedfibos.common.copies import copied
 
 
@@ -31,6 +32,8 @@ def resized(module: nn.Module, axes: Axes, widths: Mapping[str, int]) -> nn.Modu
     for name, layer in narrow.named_modules():
         features = axes.features.get(name)
         _set_sizes(layer, None if features is None else sum(part.length(sizes) for part in features))
+    if axes.sites:
+        fit(narrow, axes, widths)
     return narrow
 
 

@@ -1,0 +1,247 @@
+"""Run a module once and follow its channels through every operation."""
+
+from __future__ import annotations
+
+import copy
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from fedfibos.channels.check import call, fixed_draws
+from fedfibos.channels.factors import (
+    OUTPUTS,
+    Dim,
+    Mismatch,
+    concatenated,
+    constant,
+    fresh,
+    keep_whole,
+    length,
+    pieces_of,
+    regrouped,
+    same,
+)
+from fedfibos.channels.rules import Dims, pointwise, rule_of
+from fedfibos.channels.sites import SIZED, Seen, Site, mark, owner_of, site_of
+
+MOST_OPERATIONS = 200_000
+"""Operations of one forward pass that are followed: seconds of work."""
+
+
+class TooLong(Exception):
+    """More operations than are followed."""
+
+
+class Trace(TorchDispatchMode):
+    """Which channels every tensor of a forward pass carries.
+
+    Attributes:
+        module: The copy that ran.
+        operations: How many operations ran.
+        seen: Where the module's own code writes sizes, and the dimensions these belong to.
+        normalised: Normalisation layer without parameters -> the dimension it normalises.
+        outputs: Dimensions of the logits.
+    """
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__()
+        self.module, self.operations, self._doing = module, 0, ""
+        self.seen: dict[Site, list[Seen]] = {}
+        self.normalised: dict[str, Dim] = {}
+        self.outputs: Dims = []
+        self._dims: dict[int, tuple[Tensor, Dims]] = {}  # the tensors live on: their ids are not used again
+        self._met: set[int] = set()
+        for tensor in (*module.parameters(), *module.buffers()):
+            kind = fresh if tensor.is_floating_point() else constant
+            self._enter(tensor, [kind(size) for size in tensor.shape])
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Run an operation and enter the dimensions of its result."""
+        self.operations += 1
+        if self.operations > MOST_OPERATIONS:
+            raise TooLong
+        kwargs = kwargs or {}
+        result = func(*args, **kwargs)
+        self._doing = func._schema.name.removeprefix("aten::")
+        try:
+            self._follow(func, args, kwargs, result)
+        except Mismatch:
+            self._give_up(args, kwargs, result, "regroups them")
+        return result
+
+    def dims(self, tensor: Tensor) -> Dims:
+        """The dimensions of a tensor; constants where nothing is known."""
+        if id(tensor) not in self._dims:
+            self._enter(tensor, [constant(size) for size in tensor.shape])
+        self._met.add(id(tensor))
+        return self._dims[id(tensor)][1]
+
+    def unite(self, one: Dim, other: Dim) -> None:
+        """Two dimensions are the same channels, or both stay whole."""
+        try:
+            same(one, other, lambda: self._reason("combines them with what is no parameter"))
+        except Mismatch:
+            self.whole([*one, *other], "groups them in two ways")
+
+    def whole(self, dim: Dim, what: str) -> None:
+        """A dimension stays whole for what the present operation does with it."""
+        if dim:
+            keep_whole(dim, self._reason(what))
+
+    def regroup(self, dims: Dims, sizes: Sequence[int]) -> Dims:
+        """The same positions in another shape."""
+        out: Dims = []
+        for own, new in _aligned([length(dim) for dim in dims], list(sizes)):
+            factors = [factor for i in own for factor in dims[i]]
+            try:
+                out += regrouped(factors, [sizes[i] for i in new])
+            except Mismatch:
+                self.whole(factors, "views them in other groups")
+                out += [constant(sizes[i]) for i in new]
+        return out
+
+    def pieces(self, dim: Dim, sizes: Sequence[int]) -> Dims:
+        """Consecutive pieces of a dimension."""
+        try:
+            return pieces_of(dim, sizes)
+        except Mismatch:
+            self.whole(dim, "splits them within groups")
+            return [constant(size) for size in sizes]
+
+    def joined(self, dims: Sequence[Dim]) -> Dim:
+        """One dimension after another."""
+        return concatenated(dims)
+
+    def _follow(self, func: Any, args: Any, kwargs: Any, result: Any) -> None:
+        rule, dims = rule_of(self._doing), None
+        if rule is not None:
+            dims = rule(self, result, *args, **kwargs)
+        elif torch.Tag.pointwise in func.tags and isinstance(result, Tensor):
+            dims = pointwise(self, result, [t for t in tree_leaves((args, kwargs)) if isinstance(t, Tensor)])
+        if dims is None:
+            self._give_up(args, kwargs, result, "is not followed")
+            return
+        if isinstance(result, Tensor):
+            self._enter(result, dims)
+        else:
+            for tensor, own in zip(result, dims, strict=False):
+                if isinstance(tensor, Tensor):
+                    self._enter(tensor, own)
+
+    def _enter(self, tensor: Tensor, dims: Dims) -> None:
+        self._dims[id(tensor)] = (tensor, dims)
+
+    def _give_up(self, args: Any, kwargs: Any, result: Any, what: str) -> None:
+        for tensor in tree_leaves((args, kwargs)):
+            if isinstance(tensor, Tensor):
+                for dim in self.dims(tensor):
+                    self.whole(dim, what)
+        for tensor in tree_leaves(result):
+            if isinstance(tensor, Tensor) and id(tensor) not in self._dims:
+                self._enter(tensor, [constant(size) for size in tensor.shape])
+
+    def _reason(self, what: str) -> str:
+        return f"{owner_of(sys._getframe(2))} {what} ({self._doing})"
+
+
+class _Calls(TorchFunctionMode):
+    """Notes where the module's code writes sizes."""
+
+    def __init__(self, trace: Trace) -> None:
+        super().__init__()
+        self.trace = trace
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        name = getattr(func, "__name__", "")
+        if name in SIZED and (site := site_of(name, sys._getframe(1))) is not None:
+            seen = SIZED[name].note(self.trace.dims, result, args, kwargs or {})
+            if seen is not None:
+                self.trace.seen.setdefault(site, []).append(seen)
+        return result
+
+
+def traced(module: nn.Module, example_inputs: Any) -> Trace:
+    """Follow one forward pass, in evaluation mode, on a copy of the module.
+
+    Raises:
+        ValueError: The forward pass fails, or is too long to be followed.
+    """
+    own = copy.deepcopy(module).eval()
+    mark(own)
+    trace = Trace(own)
+    for tensor in tree_leaves(example_inputs):
+        if isinstance(tensor, Tensor):
+            trace._enter(tensor, [constant(size) for size in tensor.shape])
+    hooks = [layer.register_forward_pre_hook(_noting(trace, name)) for name, layer in own.named_modules() if _bare(layer)]
+    try:
+        with torch.no_grad(), fixed_draws(), _plain_kernels(), _Calls(trace), trace:
+            outputs = call(own, example_inputs)
+    except TooLong:
+        raise ValueError(
+            f"one forward pass takes more than {MOST_OPERATIONS:,} operations to follow; give a shorter example batch"
+        ) from None
+    finally:
+        for hook in hooks:
+            hook.remove()
+    for tensor in (*own.parameters(), *own.buffers()):
+        if id(tensor) not in trace._met:
+            for dim in trace.dims(tensor):
+                keep_whole(dim, "nothing uses it")
+    for tensor in tree_leaves(outputs):
+        if isinstance(tensor, Tensor):
+            trace.outputs = trace.outputs or list(trace.dims(tensor))
+            for dim in trace.dims(tensor):
+                keep_whole(dim, OUTPUTS)
+    return trace
+
+
+def _bare(layer: nn.Module) -> bool:
+    """A normalisation layer without parameters, whose number of channels no tensor tells."""
+    norms = (nn.modules.batchnorm._NormBase, nn.GroupNorm, nn.LayerNorm, nn.RMSNorm)
+    return isinstance(layer, norms) and getattr(layer, "weight", None) is None
+
+
+def _noting(trace: Trace, name: str) -> Callable[[nn.Module, Any], None]:
+    def note(layer: nn.Module, args: Any) -> None:
+        last = isinstance(layer, (nn.LayerNorm, nn.RMSNorm))
+        trace.normalised[name] = trace.dims(args[0])[-1 if last else 1]
+
+    return note
+
+
+@contextmanager
+def _plain_kernels() -> Iterator[None]:
+    """No kernel that does the work of a whole layer."""
+    fast = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(fast)
+
+
+def _aligned(old: Sequence[int], new: Sequence[int]) -> Iterator[tuple[list[int], list[int]]]:
+    """Dimensions of two shapes that hold the same positions, in the smallest groups."""
+    i = j = 0
+    while i < len(old) or j < len(new):
+        own, other, a, b = [], [], 1, 1
+        while not own or not other or a != b:
+            if (a <= b and i < len(old)) or j == len(new):
+                if i == len(old):
+                    break
+                own.append(i)
+                a *= old[i]
+                i += 1
+            else:
+                other.append(j)
+                b *= new[j]
+                j += 1
+        yield own, other
