@@ -1,6 +1,7 @@
 """Named axes: index sets worked out by hand, properties over the zoo, sliced against masked, refusals."""
 
 import copy
+import pickle
 import time
 from typing import Any
 
@@ -102,7 +103,7 @@ def test_attention_heads_keep_the_same_positions_within_each_head():
 
 
 def test_units_keep_whole_heads_of_an_attention_written_by_hand():
-    """RoBERTa views 12 channels as 3 heads of 4, which only its own code knows: a slice keeps whole heads."""
+    """RoBERTa views 12 channels as 3 heads of 4: a slice keeps whole heads, with and without being told of them."""
     from transformers import RobertaConfig, RobertaForSequenceClassification
 
     config = RobertaConfig(
@@ -118,10 +119,10 @@ def test_units_keep_whole_heads_of_an_attention_written_by_hand():
     )
     module = Logits(RobertaForSequenceClassification(config))
     query = "model.roberta.encoder.layer.0.attention.self.query"
-    with pytest.raises(ValueError, match=f"'{query}' is not an axis: .* heads say so"):
-        derive_axes(module, tokens())
     axes = derive_axes(module, tokens(), units={query: 4})
+    assert axes == derive_axes(module, tokens())
     assert axes.sizes[query] == 3
+    assert axes.dims[f"{query}.weight"][0] == (Part(query, after=4),)
     assert axes.dims[f"{query}.weight"][0] == axes.dims[query.replace("query", "value") + ".weight"][0]
     small = resized(module, axes, axes.widths(0.5))
     assert small.get_submodule(query).out_features == 8
@@ -464,11 +465,15 @@ def test_widths_round_up():
 # What is refused
 
 
-def test_an_lstm_is_refused_by_name_and_its_table_accepted():
+def test_the_gates_of_an_lstm_are_derived_as_a_table_by_hand_says():
     module = LSTMClassifier()
-    with pytest.raises(ValueError, match=r"axes of 'lstm': it is an LSTM; pass a hand-written table"):
-        derive_axes(module, tokens())
-    check_axes(module, lstm_axes(module), tokens())
+    by_hand, derived = lstm_axes(module), derive_axes(module, tokens())
+    check_axes(module, by_hand, tokens())
+    assert derived.sizes == {"embed": 8, "lstm": 12}
+    for ours, theirs in (({"embed": [1, 6], "lstm": [11, 0, 4]}, {"embed": [1, 6], "hidden": [11, 0, 4]}),):
+        kept = [{a: torch.tensor(c) for a, c in channels.items()} for channels in (ours, theirs)]
+        index = [axes.index(layout_of(module), own)[0] for axes, own in zip((derived, by_hand), kept, strict=True)]
+        assert torch.equal(*index)
 
 
 def test_a_wrong_table_is_caught_by_permuting_channels():
@@ -703,23 +708,92 @@ class Interleaves(nn.Module):
         return self.classifier(value * gate.sigmoid())
 
 
+def test_sizes_that_code_writes_follow_the_slice():
+    """``view(-1, 12)`` of 5 channels is a view of 5, in a copy of the slice and when it is pickled too."""
+    module = Reshapes()
+    axes = derive_axes(module, images())
+    assert (axes.sizes, len(axes.sites)) == ({"first": 12}, 1)
+    small = resized(module, axes, {"first": 5})
+    expected = small.classifier(small.first(images().flatten(1)).relu())
+    for copied in (small, copy.deepcopy(small), pickle.loads(pickle.dumps(small))):
+        assert torch.equal(copied(images()), expected)
+    assert module(images()).shape == (6, 3)
+
+
+def test_models_that_write_no_sizes_run_as_they_are():
+    axes = zoo("resnet8_group").axes()
+    assert axes.sites == {}
+    assert "forward" not in vars(resized(zoo("resnet8_group").module, axes, axes.widths(0.5)))
+
+
+def test_a_gated_unit_is_cut_in_both_halves_alike():
+    axes = derive_axes(Interleaves(), images())
+    assert axes.sizes == {"first": 6}
+    assert axes.dims["first.weight"][0] == (Part("first"), Part("first"))
+    assert axes.dims["classifier.weight"][1] == (Part("first"),)
+
+
+MOVES = "permuting its channels changes the logits"
+
+
+def test_both_sides_of_a_bilinear_layer_are_axes():
+    assert derive_axes(Pairs(), images()).sizes == {"one": 8, "other": 6, "both": 10}
+
+
+class Follows(nn.Module):
+    """Two layers, and a function between them."""
+
+    def __init__(self, function: Any) -> None:
+        super().__init__()
+        self.first, self.second, self.classifier = nn.Linear(64, 12), nn.Linear(12, 8), nn.Linear(8, 3)
+        self.function = function
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.classifier(self.second(self.function(self.first(x.flatten(1)))).relu())
+
+
 @pytest.mark.parametrize(
-    ("module", "example", "message"),
+    ("module", "example", "sizes", "whole"),
     [
-        (Reshapes(), images(), r"the model can't run at half its width \(.*\); pass a hand-written table"),
-        (Pairs(), images(), "'one' is not an axis: permuting its channels changes the logits; if they come in groups"),
-        (AddsInput(), images(channels=4), "'first' is not an axis: permuting its channels changes the logits; if they"),
         (
-            Interleaves(),
+            Follows(lambda x: x.cumsum(1)),
             images(),
-            r"can't derive the channel axes of '(first|classifier)': .*; pass a hand-written table",
+            {"second": 8},
+            {"first": "'the model' reads them in their order (cumsum)"},
         ),
-        (nn.Linear(3, 2), images(), r"can't derive the channel axes of 'the model': tracing failed \(RuntimeError: "),
+        (
+            Follows(lambda x: torch.fft.fft(x).real),
+            images(),
+            {"second": 8},
+            {"first": "'the model' is not followed (_fft_r2c)"},
+        ),
+        (
+            Follows(lambda x: x.argsort(1).float() * x),
+            images(),
+            {"second": 8},
+            {"first": "'the model' reads them in their order (sort)"},
+        ),
+        (Follows(lambda x: x * (x.max(1, keepdim=True)[1] + 1)), images(), {"second": 8}, {"first": MOVES}),
+        (
+            AddsInput(),
+            images(channels=4),
+            {},
+            {"first": "'the model' combines them with what is no parameter (add)"},
+        ),
     ],
 )
-def test_what_cannot_be_derived_is_refused_in_one_line(module, example, message):
+def test_what_cannot_be_cut_stays_whole_and_the_reason_names_the_layer(module, example, sizes, whole):
+    axes = derive_axes(module, example)
+    assert axes.sizes == sizes
+    assert {name: axes.whole[name] for name in whole} == whole
+
+
+def test_a_forward_pass_that_fails_is_one_line():
+    message = (
+        r"can't derive the channel axes of 'the model': its forward pass fails on the example batch \(RuntimeError: "
+    )
     with pytest.raises(ValueError, match=message) as error:
-        derive_axes(module, example)
+        derive_axes(nn.Linear(3, 2), images())
     assert "\n" not in str(error.value)
 
 

@@ -123,8 +123,8 @@ class _Names:
         self.tensors = {**dict(module.named_parameters()), **dict(module.named_buffers())}
         self.outputs: dict[str, Dim] = {}
         named, own = outputs_of(module)
-        for layer, (tensor, at) in named.items():
-            self.outputs[layer] = trace.dims(tensor)[at]
+        for layer_name, (tensor, at) in named.items():
+            self.outputs[layer_name] = trace.dims(tensor)[at]
         for name in own:
             self.outputs[name] = self._widest(name)
         for layer in module.modules():
@@ -135,13 +135,15 @@ class _Names:
         """The dimension of a parameter of a module's own that carries its channels: the first that can be cut."""
         dims = self.trace.dims(self.tensors[name])
         free = [dim for dim in dims if any(leaf.why_whole is None for leaf in leaves(dim))]
-        return (free or dims or [[]])[0]
+        return free[0] if free else dims[0] if dims else []
 
     def _tie_attention(self, layer: nn.MultiheadAttention) -> None:
         """torch's attention has one number for its inputs, outputs and heads together, and keeps all heads."""
         outside, inside = self.trace.dims(layer.out_proj.weight)
+        queries = layer.in_proj_weight if layer.q_proj_weight is None else layer.q_proj_weight
         try:
             same(outside, inside)
+            same(outside, self.trace.dims(queries)[1])
             keep_whole(divided(inside, layer.head_dim)[0], "attention keeps all heads")
         except Mismatch:
             keep_whole([*outside, *inside], "attention cuts them otherwise than what is around it")

@@ -200,7 +200,8 @@ def divided(dim: Sequence[Factor], inner: int) -> tuple[Dim, Dim]:
     Raises:
         Mismatch: It can't be taken apart there.
     """
-    head, tail = flat(dim), []
+    head = flat(dim)
+    tail: Dim = []
     while inner > 1:
         if not head:
             raise Mismatch

@@ -11,7 +11,7 @@ def outputs_of(module: nn.Module) -> tuple[dict[str, tuple[Tensor, int]], list[s
     """Where the channels lie that the layers of a module give.
 
     Returns:
-        Name of one of torch's layers -> one of its tensors and the dimension of it, in the order of the model; and the
+        Name of a layer -> one of its tensors and the dimension of it, in the order of the model; and the
         names of the parameters that belong to none of these.
     """
     layers: dict[str, tuple[Tensor, int]] = {}
@@ -25,12 +25,12 @@ def outputs_of(module: nn.Module) -> tuple[dict[str, tuple[Tensor, int]], list[s
 
 
 def _place(layer: nn.Module) -> tuple[Tensor, int] | None:
-    """A tensor of a layer and the dimension of its outputs; None where the layer is not one of torch's."""
+    """A tensor of a layer and the dimension of its outputs; None where it is no layer."""
     if nn.utils.parametrize.is_parametrized(layer):
         return None
     if isinstance(layer, nn.modules.conv._ConvNd):
         return (layer.weight, 1 if layer.transposed and layer.groups == 1 else 0)
-    if isinstance(layer, nn.Linear):
+    if isinstance(layer, (nn.Linear, nn.Bilinear)):
         return layer.weight, 0
     if isinstance(layer, nn.Embedding):
         return layer.weight, 1
@@ -42,4 +42,7 @@ def _place(layer: nn.Module) -> tuple[Tensor, int] | None:
         return layer.weight_hh, 1
     if isinstance(layer, _NORMS) and getattr(layer, "weight", None) is not None:
         return layer.weight, layer.weight.dim() - 1
+    own = dict(layer.named_parameters(recurse=False))
+    if own.keys() == {"weight", "bias"} and own["bias"].dim() == 1:  # a layer of the user's
+        return own["bias"], 0
     return None

@@ -7,19 +7,18 @@ runs with the sizes of its own tensors at the same places.
 
 from __future__ import annotations
 
-import itertools
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from types import FrameType, MethodType
+from collections.abc import Mapping, Sequence
+from functools import partial
+from types import FrameType
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.overrides import TorchFunctionMode
 
 from fedfibos.channels.axes import Axes, Dimension, Site
-from fedfibos.channels.factors import Dim
+from fedfibos.channels.sized import PIECES, SIZED, Ranges, numbers, own_pieces, pieces_apply
 
 _NAME = "_name_in_whole"
 _DEEP = 24
@@ -54,13 +53,6 @@ def site_of(function: str, frame: FrameType | None) -> Site | None:
     return None
 
 
-Seen = tuple[tuple[Dim, int, int] | None, ...]
-"""What the sizes of a call belong to, one by one: positions ``start`` to ``stop`` of a dimension; None: of no tensor."""
-
-Ranges = tuple[tuple[int, int] | None, ...]
-"""The same positions in a narrower copy; None: as the code says."""
-
-
 def narrow_sites(axes: Axes, widths: Mapping[str, int]) -> dict[Site, list[Ranges]]:
     """The sizes at every site where the axes have those widths."""
     sizes = {**axes.sizes, **widths}
@@ -87,169 +79,6 @@ def _narrow_position(dim: Dimension, position: int, full: Mapping[str, int], nar
     return left
 
 
-@dataclass(frozen=True)
-class Sized:
-    """A function of torch that takes sizes.
-
-    Attributes:
-        note: What the sizes of a call belong to: of the dimensions of a tensor, the call's result and arguments.
-        apply: The call's arguments with the sizes of the narrower tensors.
-    """
-
-    note: Callable[[Callable[[Tensor], list[Dim]], Any, Sequence[Any], Mapping[str, Any]], Seen | None]
-    apply: Callable[[Sequence[Any], Mapping[str, Any], Ranges], tuple[Sequence[Any], Mapping[str, Any]]]
-
-
-def _shape_seen(dims: Any, result: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Seen | None:
-    if not isinstance(result, Tensor) or any(isinstance(value, torch.dtype) for value in args):
-        return None
-    return tuple((dim, 0, size) for dim, size in zip(dims(result), result.shape, strict=True))
-
-
-def _lengths(sizes: Sequence[Any], ranges: Ranges) -> list[Any]:
-    """Sizes as they are now; -1, what is left, stays."""
-    return [
-        size if own is None or size == -1 else own[1] - own[0] for size, own in zip(sizes, ranges, strict=True)
-    ]
-
-
-def _shape_arguments(first: int, word: str) -> Any:
-    """Sizes after ``first`` other arguments, one by one or as a sequence."""
-
-    def apply(args: Sequence[Any], kwargs: Mapping[str, Any], ranges: Ranges) -> Any:
-        if word in kwargs:
-            return args, {**kwargs, word: _lengths(kwargs[word], ranges)}
-        sizes = args[first:]
-        if len(sizes) == 1 and not isinstance(sizes[0], int):
-            return (*args[:first], _lengths(sizes[0], ranges)), kwargs
-        if any(not isinstance(size, int) for size in sizes):
-            return (*args[:first], _lengths(sizes[0], ranges), *sizes[1:]), kwargs
-        return (*args[:first], *_lengths(sizes, ranges)), kwargs
-
-    return apply
-
-
-def _unflatten_apply(args: Sequence[Any], kwargs: Mapping[str, Any], ranges: Ranges) -> Any:
-    x, at = args[0], args[1] if len(args) > 1 else kwargs["dim"]
-    sizes = args[2] if len(args) > 2 else kwargs["sizes"]
-    at %= x.dim()
-    return (x, at, _lengths(sizes, ranges[at : at + len(sizes)])), {}
-
-
-def _repeat_apply(args: Sequence[Any], kwargs: Mapping[str, Any], ranges: Ranges) -> Any:
-    x, sizes = args[0], args[1:] if isinstance(args[1], int) else args[1]
-    own = (1,) * (len(sizes) - x.dim()) + tuple(x.shape)
-    times = [n if r is None else (r[1] - r[0]) // size for n, r, size in zip(sizes, ranges, own, strict=True)]
-    return (x, times), kwargs
-
-
-def _along(args: Sequence[Any], kwargs: Mapping[str, Any], position: int) -> int:
-    return int(args[position] if len(args) > position else kwargs.get("dim", 0))
-
-
-def _pieces_seen(dims: Any, result: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Seen | None:
-    x, at = args[0], _along(args, kwargs, 2)
-    ends = list(itertools.accumulate(piece.shape[at] for piece in result))
-    # A dimension after the call, so that it is cut where the pieces begin.
-    return tuple((dims(x)[at], a, b) for a, b in zip([0, *ends], ends, strict=False))
-
-
-def _pieces_apply(args: Sequence[Any], kwargs: Mapping[str, Any], ranges: Ranges) -> Any:
-    sizes = [0 if own is None else own[1] - own[0] for own in ranges]
-    return (args[0], sizes), {"dim": _along(args, kwargs, 2)}
-
-
-def _narrow_seen(dims: Any, result: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Seen | None:
-    x, at, start, size = args
-    start = int(start) % x.shape[at]
-    return ((dims(x)[at], start, start + int(size)),)
-
-
-def _narrow_apply(args: Sequence[Any], kwargs: Mapping[str, Any], ranges: Ranges) -> Any:
-    start, stop = ranges[0] or (args[2], args[2] + args[3])
-    return (args[0], args[1], start, stop - start), kwargs
-
-
-def _index_seen(dims: Any, result: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Seen | None:
-    x, index = args
-    items = index if isinstance(index, tuple) else (index,)
-    seen: list[tuple[Dim, int, int] | None] = []
-    used = sum(_taken(item) for item in items if item is not Ellipsis)
-    at = 0
-    for item in items:
-        if isinstance(item, slice) and item.step in (None, 1) and at < x.dim():
-            start, stop, _ = item.indices(x.shape[at])
-            cut = (start, stop) != (0, x.shape[at]) and start < stop
-            seen.append((dims(x)[at], start, stop) if cut else None)
-        else:
-            seen.append(None)
-        at += x.dim() - used if item is Ellipsis else _taken(item)
-    return tuple(seen)
-
-
-def _taken(item: Any) -> int:
-    """Dimensions that one item of an index stands for."""
-    if item is None or isinstance(item, bool):
-        return 0
-    return item.dim() if isinstance(item, Tensor) and item.dtype == torch.bool else 1
-
-
-def _index_apply(args: Sequence[Any], kwargs: Mapping[str, Any], ranges: Ranges) -> Any:
-    x, index = args
-    items = index if isinstance(index, tuple) else (index,)
-    new = tuple(item if own is None else slice(*own) for item, own in zip(items, ranges, strict=True))
-    return (x, new if isinstance(index, tuple) else new[0]), kwargs
-
-
-def _pad_seen(dims: Any, result: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Seen | None:
-    pads, own = args[1] if len(args) > 1 else kwargs["pad"], dims(result)
-    seen: list[tuple[Dim, int, int] | None] = []
-    for i, pad in enumerate(pads):
-        at = result.dim() - 1 - i // 2
-        size = result.shape[at]
-        ends = (0, pad) if i % 2 == 0 else (size - pad, size)
-        seen.append((own[at], *ends) if pad > 0 else None)
-    return tuple(seen)
-
-
-def _pad_apply(args: Sequence[Any], kwargs: Mapping[str, Any], ranges: Ranges) -> Any:
-    pads = _lengths(args[1] if len(args) > 1 else kwargs["pad"], ranges)
-    return (args[0], pads, *args[2:]), {k: v for k, v in kwargs.items() if k != "pad"}
-
-
-def _groups_seen(dims: Any, result: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Seen | None:
-    x, groups = args[0], args[1] if len(args) > 1 else kwargs["num_groups"]
-    return ((dims(x)[1], 0, x.shape[1] // groups),)
-
-
-def _groups_apply(args: Sequence[Any], kwargs: Mapping[str, Any], ranges: Ranges) -> Any:
-    (own,) = ranges
-    groups = args[1] if own is None else args[0].shape[1] // (own[1] - own[0])
-    return (args[0], groups, *args[2:]), {k: v for k, v in kwargs.items() if k != "num_groups"}
-
-
-_VIEW = Sized(_shape_seen, _shape_arguments(1, "size"))
-_RESHAPE = Sized(_shape_seen, _shape_arguments(1, "shape"))
-_NEW = Sized(_shape_seen, _shape_arguments(1, "size"))
-_FACTORY = Sized(_shape_seen, _shape_arguments(0, "size"))
-_PIECES = Sized(_pieces_seen, _pieces_apply)
-
-SIZED: dict[str, Sized] = {
-    **dict.fromkeys(("view", "expand", "broadcast_to"), _VIEW),
-    "reshape": _RESHAPE,
-    **dict.fromkeys(("new_zeros", "new_ones", "new_empty", "new_full"), _NEW),
-    **dict.fromkeys(("zeros", "ones", "empty", "full"), _FACTORY),
-    **dict.fromkeys(("split", "chunk", "split_with_sizes", "tensor_split"), _PIECES),
-    "unflatten": Sized(_shape_seen, _unflatten_apply),
-    "repeat": Sized(_shape_seen, _repeat_apply),
-    "narrow": Sized(_narrow_seen, _narrow_apply),
-    "__getitem__": Sized(_index_seen, _index_apply),
-    "pad": Sized(_pad_seen, _pad_apply),
-    "group_norm": Sized(_groups_seen, _groups_apply),
-}
-"""Functions of torch whose sizes are noted, by name."""
-
-
 class Fitting(TorchFunctionMode):
     """Run a narrower copy's code with the sizes of its own tensors.
 
@@ -268,7 +97,7 @@ class Fitting(TorchFunctionMode):
         kwargs, name = kwargs or {}, getattr(func, "__name__", "")
         if name in self._functions:
             site = site_of(name, sys._getframe(1))
-            if site in self._sites:
+            if site is not None and site in self._sites:
                 return self._fitted(func, name, site, args, kwargs)
         elif name in ("layer_norm", "rms_norm") and len(args) > 1:
             args = (args[0], args[0].shape[-len(args[1]) :], *args[2:])
@@ -278,48 +107,23 @@ class Fitting(TorchFunctionMode):
         all_times, time = self._sites[site], self._times.get(site, 0)
         self._times[site] = time + 1
         ranges = all_times[time % len(all_times)]
-        if SIZED[name] is _PIECES:
-            new_args, new_kwargs = _pieces_apply(args, kwargs, ranges)
+        if SIZED[name] is PIECES:
+            new_args, new_kwargs = pieces_apply(args, kwargs, ranges)
             pieces = torch.split(*new_args, **new_kwargs)
-            self.changed = self.changed or _differs(func, args, kwargs, new_args[1])
+            self.changed = self.changed or own_pieces(func, args, kwargs) != new_args[1]
             return pieces
         new_args, new_kwargs = SIZED[name].apply(args, kwargs, ranges)
-        self.changed = self.changed or _flat(new_args) != _flat(args) or _flat(new_kwargs) != _flat(kwargs)
+        self.changed = self.changed or numbers(new_args) != numbers(args) or numbers(new_kwargs) != numbers(kwargs)
         return func(*new_args, **new_kwargs)
-
-
-def _flat(values: Any) -> list[Any]:
-    """The numbers among arguments."""
-    if isinstance(values, Mapping):
-        values = values.values()
-    out: list[Any] = []
-    for value in values:
-        if isinstance(value, (tuple, list)):
-            out += _flat(value)
-        elif isinstance(value, slice):
-            out.append((value.start or 0, value.stop))
-        elif isinstance(value, int):
-            out.append(value)
-    return out
-
-
-def _differs(func: Any, args: Any, kwargs: Any, sizes: Sequence[int]) -> bool:
-    """True where the code's own pieces are others than these."""
-    try:
-        at = _along(args, kwargs, 2)
-        return [piece.shape[at] for piece in func(*args, **kwargs)] != list(sizes)
-    except RuntimeError:
-        return True
 
 
 def fit(module: nn.Module, axes: Axes, widths: Mapping[str, int]) -> None:
     """Let a narrower copy of a module run its code with the sizes of its own tensors, wherever it is copied to."""
     mark(module)
-    module.__dict__["_sites"] = narrow_sites(axes, widths)
-    module.__dict__["_own_forward"] = module.forward
-    module.__dict__["forward"] = MethodType(_fitted_forward, module)
+    own = module.__dict__.get("forward")
+    module.__dict__["forward"] = partial(_fitted_forward, module, narrow_sites(axes, widths), own)
 
 
-def _fitted_forward(self: Any, *args: Any, **kwargs: Any) -> Any:
-    with Fitting(self._sites):
-        return self._own_forward(*args, **kwargs)
+def _fitted_forward(module: nn.Module, sites: Any, own: Any, *args: Any, **kwargs: Any) -> Any:
+    with Fitting(sites):
+        return type(module).forward(module, *args, **kwargs) if own is None else own(*args, **kwargs)

@@ -14,6 +14,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from fedfibos.channels.axes import Site
 from fedfibos.channels.check import call, fixed_draws
 from fedfibos.channels.factors import (
     OUTPUTS,
@@ -28,8 +29,11 @@ from fedfibos.channels.factors import (
     regrouped,
     same,
 )
-from fedfibos.channels.rules import Dims, pointwise, rule_of
-from fedfibos.channels.sites import SIZED, Seen, Site, mark, owner_of, site_of
+from fedfibos.channels.rule import Dims
+from fedfibos.channels.rules import rule_of
+from fedfibos.channels.shape_rules import pointwise
+from fedfibos.channels.sites import mark, owner_of, site_of
+from fedfibos.channels.sized import SIZED, Seen
 
 MOST_OPERATIONS = 200_000
 """Operations of one forward pass that are followed: seconds of work."""
@@ -51,7 +55,7 @@ class Trace(TorchDispatchMode):
     """
 
     def __init__(self, module: nn.Module) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.module, self.operations, self._doing = module, 0, ""
         self.seen: dict[Site, list[Seen]] = {}
         self.normalised: dict[str, Dim] = {}
@@ -72,9 +76,14 @@ class Trace(TorchDispatchMode):
         self._doing = func._schema.name.removeprefix("aten::")
         try:
             self._follow(func, args, kwargs, result)
-        except Mismatch:
+        except Exception:  # a call that its rule does not know: every table is proved, so this loses but a few axes
             self._give_up(args, kwargs, result, "regroups them")
         return result
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """The compiler need not be told of this mode: importing it takes seconds."""
+        return False
 
     def dims(self, tensor: Tensor) -> Dims:
         """The dimensions of a tensor; constants where nothing is known."""
@@ -118,6 +127,24 @@ class Trace(TorchDispatchMode):
     def joined(self, dims: Sequence[Dim]) -> Dim:
         """One dimension after another."""
         return concatenated(dims)
+
+    def meet(self, inputs: Any) -> None:
+        """Enter the model's inputs, which are never cut."""
+        for tensor in tree_leaves(inputs):
+            if isinstance(tensor, Tensor):
+                self._enter(tensor, [constant(size) for size in tensor.shape])
+
+    def close(self, outputs: Any) -> None:
+        """Keep whole what no operation used, and what the model gives."""
+        for tensor in (*self.module.parameters(), *self.module.buffers()):
+            if id(tensor) not in self._met:
+                for dim in self.dims(tensor):
+                    keep_whole(dim, "nothing uses it")
+        for tensor in tree_leaves(outputs):
+            if isinstance(tensor, Tensor):
+                self.outputs = self.outputs or list(self.dims(tensor))
+                for dim in self.dims(tensor):
+                    keep_whole(dim, OUTPUTS)
 
     def _follow(self, func: Any, args: Any, kwargs: Any, result: Any) -> None:
         rule, dims = rule_of(self._doing), None
@@ -177,10 +204,9 @@ def traced(module: nn.Module, example_inputs: Any) -> Trace:
     own = copy.deepcopy(module).eval()
     mark(own)
     trace = Trace(own)
-    for tensor in tree_leaves(example_inputs):
-        if isinstance(tensor, Tensor):
-            trace._enter(tensor, [constant(size) for size in tensor.shape])
-    hooks = [layer.register_forward_pre_hook(_noting(trace, name)) for name, layer in own.named_modules() if _bare(layer)]
+    trace.meet(example_inputs)
+    bare = [(name, layer) for name, layer in own.named_modules() if _bare(layer)]
+    hooks = [layer.register_forward_pre_hook(_noting(trace, name)) for name, layer in bare]
     try:
         with torch.no_grad(), fixed_draws(), _plain_kernels(), _Calls(trace), trace:
             outputs = call(own, example_inputs)
@@ -188,18 +214,13 @@ def traced(module: nn.Module, example_inputs: Any) -> Trace:
         raise ValueError(
             f"one forward pass takes more than {MOST_OPERATIONS:,} operations to follow; give a shorter example batch"
         ) from None
+    except Exception as error:  # whatever the model's forward raises
+        reason = (str(error) or "no message").splitlines()[0]
+        raise ValueError(f"its forward pass fails on the example batch ({type(error).__name__}: {reason})") from error
     finally:
         for hook in hooks:
             hook.remove()
-    for tensor in (*own.parameters(), *own.buffers()):
-        if id(tensor) not in trace._met:
-            for dim in trace.dims(tensor):
-                keep_whole(dim, "nothing uses it")
-    for tensor in tree_leaves(outputs):
-        if isinstance(tensor, Tensor):
-            trace.outputs = trace.outputs or list(trace.dims(tensor))
-            for dim in trace.dims(tensor):
-                keep_whole(dim, OUTPUTS)
+    trace.close(outputs)
     return trace
 
 
@@ -232,7 +253,9 @@ def _aligned(old: Sequence[int], new: Sequence[int]) -> Iterator[tuple[list[int]
     """Dimensions of two shapes that hold the same positions, in the smallest groups."""
     i = j = 0
     while i < len(old) or j < len(new):
-        own, other, a, b = [], [], 1, 1
+        own: list[int] = []
+        other: list[int] = []
+        a = b = 1
         while not own or not other or a != b:
             if (a <= b and i < len(old)) or j == len(new):
                 if i == len(old):

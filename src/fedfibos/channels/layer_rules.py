@@ -1,0 +1,209 @@
+"""What the operations of layers do with channels: products of matrices, attention, convolution, normalisation."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from torch import Tensor
+
+from fedfibos.channels.factors import Dim, constant, length
+from fedfibos.channels.resize import keeps_group_size
+from fedfibos.channels.rule import Dims, Reader
+
+
+def mm(reader: Reader, result: Tensor, a: Tensor, b: Tensor, *_: Any) -> Dims:
+    """Products of matrices, one by one in a batch."""
+    left, right = reader.dims(a), reader.dims(b)
+    reader.unite(left[-1], right[-2] if len(right) > 1 else right[-1])
+    if len(left) == len(right) == 3:
+        reader.unite(left[0], right[0])
+    return [*left[:-1], *(right[-1:] if len(right) > 1 else [])]
+
+
+def addmm(reader: Reader, result: Tensor, bias: Tensor, a: Tensor, b: Tensor, *_: Any, **__: Any) -> Dims:
+    """Products of matrices, and a bias."""
+    dims = mm(reader, result, a, b)
+    for one, other in zip(reversed(dims), reversed(reader.dims(bias)), strict=False):
+        if length(other) > 1:
+            reader.unite(one, other)
+    return dims
+
+
+def attention(reader: Reader, result: Any, q: Tensor, k: Tensor, v: Tensor, *rest: Any, **named: Any) -> list[Dims]:
+    """Scores of queries and keys, with a bias or mask, and sums of values; heads of keys may serve several queries."""
+    query, key, value = reader.dims(q), reader.dims(k), reader.dims(v)
+    for i in range(q.dim() - 2):
+        for other, tensor in ((key, k), (value, v)):
+            serving = reader.regroup([query[i]], (tensor.shape[i], q.shape[i] // tensor.shape[i]))[0]
+            reader.unite(serving, other[i])
+    reader.unite(query[-1], key[-1])
+    reader.unite(key[-2], value[-2])
+    masks = [t for t in (*rest, *named.values()) if isinstance(t, Tensor)]
+    for mask in masks:
+        scores = [*query[:-1], key[-2]]
+        for score, own in zip(reversed(scores), reversed(reader.dims(mask)), strict=False):
+            if length(own) > 1:
+                reader.unite(score, own)
+    rest_dims = [constant(size) for size in result[1].shape] if isinstance(result[1], Tensor) else []
+    return [[*query[:-1], value[-1]], rest_dims]
+
+
+def convolution(reader: Reader, result: Tensor, x: Tensor, weight: Tensor, bias: Any, *rest: Any) -> Dims:
+    """Convolutions, transposed and grouped ones too."""
+    transposed, groups = bool(rest[3]), int(rest[5])
+    dims, kernel, spatial = list(reader.dims(x)), reader.dims(weight), weight.dim() - 2
+    at = x.dim() - spatial - 1
+    for dim in (*dims[at + 1 :], *kernel[2:]):
+        reader.whole(dim, "takes them for positions")
+    inside, (first, second) = dims[at], kernel[:2]
+    if groups == 1:
+        reader.unite(inside, first if transposed else second)
+        outside = second if transposed else first
+    else:
+        outside = grouped(reader, (inside, first, second), groups, x.shape[at], result.shape[at], transposed)
+    if bias is not None:
+        reader.unite(outside, reader.dims(bias)[0])
+    out = [*dims[:at], outside, *(constant(size) for size in result.shape[at + 1 :])]
+    return out
+
+
+def grouped(reader: Reader, dims: Sequence[Dim], groups: int, ins: int, outs: int, transposed: bool) -> Dim:
+    """Both sides of a grouped convolution are cut in whole groups."""
+    inside, first, second = dims
+    group_in, own_in = reader.regroup([inside], (groups, ins // groups))
+    side = first if not transposed else None
+    if side is None:
+        reader.unite(inside, first)
+        reader.whole(second, "convolves them in groups")
+        reader.whole(own_in, "convolves them in groups")
+        return [*group_in, *second]
+    group_out, own_out = reader.regroup([side], (groups, outs // groups))
+    reader.unite(group_in, group_out)
+    for dim in (own_in, own_out, second):
+        reader.whole(dim, "convolves them in groups")
+    return [*group_out, *own_out]
+
+
+def batch_norm(reader: Reader, result: Any, x: Tensor, *rest: Any, **__: Any) -> list[Dims]:
+    """Batch norm: by channel, with its statistics."""
+    dims = reader.dims(x)
+    for own in rest[:4]:
+        if isinstance(own, Tensor):
+            reader.unite(dims[1], reader.dims(own)[0])
+    return [dims, *[[constant(n) for n in t.shape] for t in result[1:]]]
+
+
+def layer_norm(reader: Reader, result: Any, x: Tensor, shape: Sequence[int], *rest: Any) -> Any:
+    """LayerNorm and RMSNorm, over the last dimensions."""
+    dims = reader.dims(x)
+    for own in rest[:2]:
+        if isinstance(own, Tensor):
+            for one, other in zip(dims[-len(shape) :], reader.dims(own), strict=True):
+                reader.unite(one, other)
+    return [dims, *[[constant(n) for n in t.shape] for t in result[1:]]]
+
+
+def group_norm(reader: Reader, result: Any, x: Tensor, weight: Any, bias: Any, *rest: Any) -> list[Dims]:
+    """GroupNorm: see :func:`fedfibos.channels.resize.keeps_group_size`."""
+    groups, dims = int(rest[3]), reader.dims(x)
+    channels = x.shape[1]
+    outer, inner = reader.regroup([dims[1]], (groups, channels // groups))
+    reader.whole(inner if keeps_group_size(groups, channels) else outer, "normalises them in groups")
+    for own in (weight, bias):
+        if own is not None:
+            reader.unite(dims[1], reader.dims(own)[0])
+    return [dims, *[[constant(n) for n in t.shape] for t in result[1:]]]
+
+
+def weight_norm(reader: Reader, result: Any, v: Tensor, g: Tensor, *_: Any) -> list[Dims]:
+    """A weight as length and direction."""
+    dims = reader.dims(v)
+    for one, other in zip(dims, reader.dims(g), strict=True):
+        if length(other) > 1:
+            reader.unite(one, other)
+    return [dims, [constant(n) for n in result[1].shape]]
+
+
+def lstm(reader: Reader, result: Any, x: Tensor, *rest: Any) -> list[Dims]:
+    """One direction of an LSTM: four gates, one after another, of every hidden channel."""
+    weights, states = [t for t in rest[:4] if t.numel()], rest[4:6]
+    hidden, dims = reader.dims(rest[1])[1], reader.dims(x)
+    reader.unite(dims[-1], reader.dims(rest[0])[1])
+    for weight in weights:
+        for gate in reader.pieces(reader.dims(weight)[0], [length(hidden)] * 4):
+            reader.unite(gate, hidden)
+    for state in states:
+        reader.unite(reader.dims(state)[-1], hidden)
+    own = [reader.dims(state) for state in states]
+    return [[*dims[:-1], hidden], *own, []]
+
+
+def embedding(reader: Reader, result: Tensor, weight: Tensor, index: Tensor, *_: Any) -> Dims:
+    """Rows of a table by number."""
+    rows, channels = reader.dims(weight)
+    reader.whole(rows, "looks rows up by number")
+    return [*reader.dims(index), channels]
+
+
+def spatial(reader: Reader, result: Any, x: Tensor, *_: Any, count: int = 2, **__: Any) -> Any:
+    """The last dimensions are positions: pooling, interpolation, padding of them."""
+    first = result if isinstance(result, Tensor) else result[0]
+    dims = list(reader.dims(x))
+    for i in range(x.dim() - count, x.dim()):
+        if i >= 0:
+            reader.whole(dims[i], "takes them for positions")
+            dims[i] = constant(first.shape[i])
+    return dims if isinstance(result, Tensor) else [dims for _ in result]
+
+
+def pixel_shuffle(reader: Reader, result: Tensor, x: Tensor, factor: int) -> Dims:
+    """Channels spread over positions."""
+    dims = list(reader.dims(x))
+    channels, block = reader.regroup([dims[-3]], (result.shape[-3], factor * factor))
+    reader.whole(block, "spreads them over positions")
+    return [*dims[:-3], channels, *(constant(n) for n in result.shape[-2:])]
+
+
+def pixel_unshuffle(reader: Reader, result: Tensor, x: Tensor, factor: int) -> Dims:
+    """Positions gathered into channels."""
+    dims = list(reader.dims(x))
+    return [*dims[:-3], [*dims[-3], *constant(factor * factor)], *(constant(n) for n in result.shape[-2:])]
+
+
+def channel_shuffle(reader: Reader, result: Tensor, x: Tensor, groups: int) -> Dims:
+    """Channels of groups interleaved."""
+    dims = list(reader.dims(x))
+    outer, inner = reader.regroup([dims[1]], (groups, x.shape[1] // groups))
+    dims[1] = [*inner, *outer]
+    return dims
+
+
+def im2col(reader: Reader, result: Tensor, x: Tensor, kernel: Sequence[int], *_: Any) -> Dims:
+    """Windows of an image, as channels."""
+    dims = list(reader.dims(x))
+    return [*dims[:-3], [*dims[-3], *constant(kernel[0] * kernel[1])], constant(result.shape[-1])]
+
+
+def col2im(reader: Reader, result: Tensor, x: Tensor, size: Any, kernel: Sequence[int], *_: Any) -> Dims:
+    """Windows put together to an image."""
+    dims = list(reader.dims(x))
+    channels, block = reader.regroup([dims[-2]], (result.shape[-3], kernel[0] * kernel[1]))
+    reader.whole(block, "spreads them over positions")
+    return [*dims[:-2], channels, *(constant(n) for n in result.shape[-2:])]
+
+
+def trilinear(reader: Reader, result: Tensor, a: Tensor, w: Tensor, b: Tensor, *rest: Any) -> Dims:
+    """``nn.Bilinear``: three tensors multiplied over one another's dimensions, and summed."""
+    *expand, summed = rest[:4]
+    out: Dims = []
+    for tensor, new in zip((a, w, b), expand, strict=True):
+        dims = list(reader.dims(tensor))
+        for at in sorted(new):
+            dims.insert(at, [])
+        out = out or [[] for _ in dims]
+        for i, dim in enumerate(dims):
+            if out[i] and dim:
+                reader.unite(out[i], dim)
+            out[i] = out[i] or dim
+    return [dim for i, dim in enumerate(out) if i not in summed]

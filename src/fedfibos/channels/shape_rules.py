@@ -1,0 +1,282 @@
+"""What operations on shapes do with channels: views, pieces, concatenation, picking, sums."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fedfibos.channels.factors import constant, fresh, length
+from fedfibos.channels.rule import Dims, Reader, Rule
+
+
+def pointwise(reader: Reader, result: Tensor, operands: Sequence[Tensor]) -> Dims:
+    """Position by position, with broadcasting."""
+    out: Dims = [[] for _ in range(result.dim())]
+    for operand in operands:
+        for i, dim in enumerate(reversed(reader.dims(operand))):
+            if length(dim) > 1:
+                if out[-1 - i]:
+                    reader.unite(out[-1 - i], dim)
+                else:
+                    out[-1 - i] = dim
+    return [dim or fresh(size) for dim, size in zip(out, result.shape, strict=True)]
+
+
+def like_first(reader: Reader, result: Any, x: Tensor, *_: Any, **__: Any) -> Any:
+    """The result is as the first operand."""
+    return reader.dims(x) if isinstance(result, Tensor) else [reader.dims(x) for _ in result]
+
+
+def uniform(reader: Reader, result: Tensor, *_: Any, **__: Any) -> Dims:
+    """One value everywhere: as many channels as whatever it meets."""
+    return [fresh(size) for size in result.shape]
+
+
+def view(reader: Reader, result: Tensor, x: Tensor, *_: Any, **__: Any) -> Dims:
+    """The same positions in another shape."""
+    return reader.regroup(reader.dims(x), result.shape)
+
+
+def strided(reader: Reader, result: Tensor, x: Tensor, *_: Any) -> Dims | None:
+    """Only another order in memory is followed."""
+    dims = reader.dims(x)
+    return dims if [length(dim) for dim in dims] == list(result.shape) else None
+
+
+def expand(reader: Reader, result: Tensor, x: Tensor, *_: Any, **__: Any) -> Dims:
+    """Dimensions of one position repeated: alike everywhere."""
+    empty: Dims = [[] for _ in range(result.dim() - x.dim())]
+    dims = empty + reader.dims(x)
+    return [dim or fresh(size) for dim, size in zip(dims, result.shape, strict=True)]
+
+
+def repeat_rule(reader: Reader, result: Tensor, x: Tensor, *_: Any, **__: Any) -> Dims:
+    """A dimension several times over."""
+    empty: Dims = [[] for _ in range(result.dim() - x.dim())]
+    dims = empty + reader.dims(x)
+    return [[*fresh(size // length(dim)), *dim] for dim, size in zip(dims, result.shape, strict=True)]
+
+
+def permute(reader: Reader, result: Tensor, x: Tensor, order: Sequence[int]) -> Dims:
+    """Dimensions in another order."""
+    dims = reader.dims(x)
+    return [dims[i] for i in order]
+
+
+def transpose(reader: Reader, result: Tensor, x: Tensor, a: int = 0, b: int = 1) -> Dims:
+    """Two dimensions change places."""
+    dims = list(reader.dims(x))
+    if dims:
+        dims[a], dims[b] = dims[b], dims[a]
+    return dims
+
+
+def squeeze(reader: Reader, result: Tensor, x: Tensor, which: Any = None) -> Dims:
+    """Dimensions of one position dropped."""
+    gone = range(x.dim()) if which is None else [which] if isinstance(which, int) else which
+    gone = {d % max(x.dim(), 1) for d in gone}
+    return [dim for i, dim in enumerate(reader.dims(x)) if i not in gone or x.shape[i] != 1]
+
+
+def unsqueeze(reader: Reader, result: Tensor, x: Tensor, at: int) -> Dims:
+    """A dimension of one position more."""
+    dims = list(reader.dims(x))
+    dims.insert(at % result.dim(), [])
+    return dims
+
+
+def select(reader: Reader, result: Tensor, x: Tensor, at: int, index: int) -> Dims:
+    """One position of a dimension."""
+    dims = list(reader.dims(x))
+    reader.whole(dims.pop(at % x.dim()), "picks single ones by number")
+    return dims
+
+
+def unbind(reader: Reader, result: Sequence[Tensor], x: Tensor, at: int = 0) -> list[Dims]:
+    """Every position of a dimension by itself."""
+    dims = list(reader.dims(x))
+    reader.whole(dims.pop(at % x.dim()), "picks single ones by number")
+    return [dims for _ in result]
+
+
+def slice_rule(
+    reader: Reader, result: Tensor, x: Tensor, at: int = 0, start: Any = None, end: Any = None, step: int = 1
+) -> Dims:
+    """A run of positions."""
+    at, dims = at % x.dim(), list(reader.dims(x))
+    size, kept = x.shape[at], result.shape[at]
+    if kept == size:
+        return dims
+    start = 0 if start is None else min(size, start + size if start < 0 else start)
+    if step != 1 or kept == 0:
+        reader.whole(dims[at], "takes every n-th of them" if kept else "takes none of them")
+        dims[at] = constant(kept)
+        return dims
+    sizes = [n for n in (start, kept, size - start - kept) if n]
+    dims[at] = reader.pieces(dims[at], sizes)[int(start > 0)]
+    return dims
+
+
+def split(reader: Reader, result: Sequence[Tensor], x: Tensor, _: Any, at: int = 0) -> list[Dims]:
+    """Pieces one after another."""
+    at, dims = at % x.dim(), reader.dims(x)
+    pieces = reader.pieces(dims[at], [piece.shape[at] for piece in result])
+    return [[*dims[:at], piece, *dims[at + 1 :]] for piece in pieces]
+
+
+def cat(reader: Reader, result: Tensor, tensors: Sequence[Tensor], at: int = 0) -> Dims:
+    """Dimensions one after another."""
+    tensors = [t for t in tensors if t.dim() == result.dim()]  # an empty vector may go with any
+    at, all_dims = at % result.dim(), [reader.dims(t) for t in tensors]
+    out = list(all_dims[0])
+    for dims in all_dims[1:]:
+        for i, dim in enumerate(dims):
+            if i != at:
+                reader.unite(out[i], dim)
+    out[at] = reader.joined([dims[at] for t, dims in zip(tensors, all_dims, strict=True) if t.shape[at]])
+    return out
+
+
+def stack(reader: Reader, result: Tensor, tensors: Sequence[Tensor], at: int = 0) -> Dims:
+    """Tensors along a new dimension."""
+    out = list(reader.dims(tensors[0]))
+    for tensor in tensors[1:]:
+        for one, other in zip(out, reader.dims(tensor), strict=True):
+            reader.unite(one, other)
+    out.insert(at % result.dim(), constant(len(tensors)))
+    return out
+
+
+def reduce_rule(
+    reader: Reader, result: Any, x: Tensor, which: Any = None, keepdim: Any = False, *_: Any, **named: Any
+) -> Any:
+    """Sums, means, extremes: they take no notice of the order."""
+    first = result if isinstance(result, Tensor) else result[0]
+    which = named.get("dim", which)
+    every = which is None or which == [] or isinstance(which, bool)
+    gone = {d % max(x.dim(), 1) for d in (range(x.dim()) if every else [which] if isinstance(which, int) else which)}
+    kept = first.dim() == x.dim()
+    dims = [[] if i in gone else dim for i, dim in enumerate(reader.dims(x)) if kept or i not in gone]
+    return dims if isinstance(result, Tensor) else [dims for _ in result]
+
+
+def norm_rule(
+    reader: Reader, result: Tensor, x: Tensor, _: Any = 2, which: Any = None, *rest: Any, **named: Any
+) -> Any:
+    """A norm, along some dimensions."""
+    return reduce_rule(reader, result, x, which)
+
+
+def softmax(reader: Reader, result: Tensor, x: Tensor, *_: Any) -> Dims:
+    """Softmax takes no notice of the order."""
+    return reader.dims(x)
+
+
+def ordered(position: int, default: int | None = -1) -> Rule:
+    """Along one dimension, or several, the order counts: sums so far, sorting, flipping, rolling."""
+
+    def rule(reader: Reader, result: Any, x: Tensor, *rest: Any, **named: Any) -> Any:
+        first = result if isinstance(result, Tensor) else result[0]
+        along = named.get("dim", rest[position] if len(rest) > position else default)
+        dims = list(reader.dims(x))
+        for at in range(x.dim()) if along in (None, []) else [along] if isinstance(along, int) else along:
+            if dims:
+                reader.whole(dims[at], "reads them in their order")
+                dims[at] = constant(first.shape[at])
+        return dims if isinstance(result, Tensor) else [dims for _ in result]
+
+    return rule
+
+
+def pad_rule(reader: Reader, result: Tensor, x: Tensor, pads: Sequence[int], *_: Any) -> Dims:
+    """Zeros before and after."""
+    dims = list(reader.dims(x))
+    for i in range(len(pads) // 2):
+        before, after, at = pads[2 * i], pads[2 * i + 1], x.dim() - 1 - i
+        if min(before, after) < 0:
+            reader.whole(dims[at], "drops the first or last ones")
+            dims[at] = constant(result.shape[at])
+        elif before or after:
+            ends = [[fresh(n)] if n else [] for n in (before, after)]
+            dims[at] = reader.joined([*ends[0], dims[at], *ends[1]])
+    return dims
+
+
+def index_select(reader: Reader, result: Tensor, x: Tensor, at: int, index: Tensor) -> Dims:
+    """Picked positions of one dimension."""
+    dims = list(reader.dims(x))
+    reader.whole(dims[at], "looks them up by number")
+    dims[at] = constant(result.shape[at])
+    return dims
+
+
+def index_rule(reader: Reader, result: Tensor, x: Tensor, indices: Sequence[Tensor | None]) -> Dims:
+    """Picked positions, by tensors of numbers."""
+    dims = reader.dims(x)
+    taken: list[int] = []
+    at = 0
+    for index in indices:
+        width = 1 if index is None or index.dtype != torch.bool else index.dim()
+        if index is not None:
+            taken += list(range(at, at + width))
+        at += width
+    for i in taken:
+        reader.whole(dims[i], "looks them up by number")
+    kept = [(i, dim) for i, dim in enumerate(dims) if i not in taken]
+    together = taken == list(range(taken[0], taken[-1] + 1)) if taken else True
+    head = [dim for i, dim in kept if together and taken and i < taken[0]]
+    tail = [dim for i, dim in kept if not (together and taken and i < taken[0])]
+    new = [constant(n) for n in result.shape[len(head) : result.dim() - len(tail)]]
+    return [*head, *new, *tail]
+
+
+def gather(reader: Reader, result: Tensor, x: Tensor, at: int, index: Tensor, *_: Any, **__: Any) -> Dims:
+    """Picked positions, others at every place."""
+    dims, numbers = reader.dims(x), reader.dims(index)
+    for i, dim in enumerate(dims):
+        if i == at % max(x.dim(), 1):
+            reader.whole(dim, "looks them up by number")
+        elif x.shape[i] == index.shape[i]:
+            reader.unite(dim, numbers[i])
+        else:
+            reader.whole(dim, "looks them up by number")
+    return numbers
+
+
+def unfold(reader: Reader, result: Tensor, x: Tensor, at: int, size: int, step: int) -> Dims:
+    """Windows along a dimension."""
+    dims = list(reader.dims(x))
+    at %= x.dim()
+    reader.whole(dims[at], "takes windows of them")
+    dims[at] = constant(result.shape[at])
+    return [*dims, constant(size)]
+
+
+def copy_rule(reader: Reader, result: Tensor, target: Tensor, source: Tensor, *_: Any) -> Dims:
+    """One tensor written into another."""
+    return pointwise(reader, result, [target, source])
+
+
+def scatter(reader: Reader, result: Tensor, x: Tensor, at: int, *rest: Any, **__: Any) -> Dims:
+    """Written at picked positions."""
+    dims = reader.dims(x)
+    others = [t for t in rest if isinstance(t, Tensor)]
+    for i, dim in enumerate(dims):
+        alike = all(t.dim() == x.dim() and t.shape[i] == x.shape[i] for t in others)
+        if i == at % max(x.dim(), 1) or not alike:
+            reader.whole(dim, "writes to them by number")
+        else:
+            for tensor in others:
+                reader.unite(dim, reader.dims(tensor)[i])
+    return dims
+
+
+def last_two(reader: Reader, result: Tensor, x: Tensor, *_: Any) -> Dims:
+    """A triangle of the last two dimensions."""
+    dims = list(reader.dims(x))
+    for dim in dims[-2:]:
+        reader.whole(dim, "treats them by their place")
+    return dims
