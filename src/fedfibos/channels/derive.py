@@ -16,7 +16,19 @@ from torch import nn
 
 from fedfibos.channels.axes import Axes, Dimension, Fit, Part, nearest
 from fedfibos.channels.check import ADVICE, WIDTHS, narrow_problem, not_axes, probe_of
-from fedfibos.channels.factors import OUTPUTS, Dim, Factor, Mismatch, divided, flat, keep_whole, leaves, length, same
+from fedfibos.channels.factors import (
+    OUTPUTS,
+    Dim,
+    Factor,
+    Mismatch,
+    concatenated,
+    divided,
+    flat,
+    keep_whole,
+    leaves,
+    length,
+    same,
+)
 from fedfibos.channels.layers import outputs_of
 from fedfibos.channels.parts import parts_of
 from fedfibos.channels.trace import Trace, traced
@@ -145,6 +157,9 @@ class _Names:
             same(outside, inside)
             same(outside, self.trace.dims(queries)[1])
             keep_whole(divided(inside, layer.head_dim)[0], "attention keeps all heads")
+            for packed in (layer.in_proj_weight, layer.in_proj_bias):
+                if packed is not None:  # queries, keys and values one after another
+                    self.trace.dims(packed)[0] = concatenated([inside] * 3)
         except Mismatch:
             keep_whole([*outside, *inside], "attention cuts them otherwise than what is around it")
 
