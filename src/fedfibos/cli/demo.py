@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.table import Table
 
 from fedfibos.cli.progress import RunProgress, progress_on
+from fedfibos.cli.results import show_rejected
 from fedfibos.common.formatting import percent
 from fedfibos.config.experiment import Experiment
 from fedfibos.config.sections import Data, Evaluation, Federation, MethodChoice, ModelChoice
@@ -74,8 +75,8 @@ def entries() -> list[Entry]:
     ]
 
 
-def run_demo(out: Path, workers: int | None, console: Console) -> None:
-    """Run the demo into a new folder and print its table."""
+def run_demo(out: Path, workers: int | None, console: Console) -> bool:
+    """Run the demo into a new folder and print its table; whether a run has lost a capacity."""
     console.print(
         "20 clients hold the bundled digits, unequally (Dirichlet 0.3), and can afford 1, 1/2, 1/4, 1/8 or 1/16 of\n"
         f"an MLP's parameters. Ten of them train in each of {BASE.federation.rounds} rounds. Slices, which are "
@@ -116,6 +117,7 @@ def run_demo(out: Path, workers: int | None, console: Console) -> None:
         soft_wrap=True,
     )
     console.print(f"Run directories: {out}", soft_wrap=True)
+    return any([show_rejected(final, console, f"{entry.title}: ") for entry, final in results])
 
 
 def results_table(results: list[tuple[Entry, Mapping[str, Any]]]) -> Table:

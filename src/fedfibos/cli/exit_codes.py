@@ -25,6 +25,10 @@ WRONG_PATH = frozenset(
 )
 """What the operating system says of a path that is no place to read from or write to; the disk may be fine."""
 
+CLASS_REJECTED = 3
+"""A run has its results, but all clients of a capacity were rejected for several rounds in a row: what it says of that
+capacity is of submodels that nobody trained."""
+
 
 def exit_code(error: Exception) -> int | None:
     """What an error that is one line long ends a command with; None: it is nobody's fault but the code's."""

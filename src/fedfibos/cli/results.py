@@ -11,6 +11,7 @@ from rich.filesize import decimal
 from rich.table import Table
 
 from fedfibos.common.formatting import duration, percent
+from fedfibos.runs.classes import rejected_lines
 
 
 def show_results(final: Mapping[str, Any], out: Path, console: Console) -> None:
@@ -39,6 +40,15 @@ def show_results(final: Mapping[str, Any], out: Path, console: Console) -> None:
         f"run directory: {out}",
     ):
         console.print(line, markup=False, highlight=False, soft_wrap=True)
+    show_rejected(final, console)
+
+
+def show_rejected(final: Mapping[str, Any], console: Console, whose: str = "") -> bool:
+    """Print which capacities a run has lost, a line each; whether there are any."""
+    lines = rejected_lines(final)
+    for line in lines:
+        console.print(whose + line, markup=False, highlight=False, soft_wrap=True)
+    return bool(lines)
 
 
 def _add(table: Table, name: str, curve: Mapping[str, float | None]) -> None:

@@ -12,7 +12,8 @@ from rich.console import Console
 from rich.status import Status
 from rich.table import Table
 
-from fedfibos.cli.exit_codes import FAILED, REFUSED, exit_code
+from fedfibos.cli.exit_codes import CLASS_REJECTED, FAILED, REFUSED, exit_code
+from fedfibos.cli.results import show_rejected
 from fedfibos.common.formatting import duration, percent
 from fedfibos.common.statistics import Spread, spread
 from fedfibos.config.study import PlannedRun, Study, describe_grid, load_study
@@ -31,7 +32,8 @@ def sweep(
     """Run a study and print its summary.
 
     Returns:
-        The exit code: 0 where every run has its results, 2 where those that have none were refused.
+        The exit code: 0 where every run has its results, 2 where those that have none were refused, 3 where a run has
+        lost a capacity.
     """
     study = load_study(path, overrides, only)
     console.print(f"{path}: {describe_grid(study)}", markup=False, highlight=False, soft_wrap=True)
@@ -47,14 +49,17 @@ def sweep(
         progress.close()
     console.print(summary_table(study, outcomes))
     console.print(f"run directories: {out}", markup=False, highlight=False, soft_wrap=True)
+    for outcome in outcomes:
+        show_rejected(outcome.final or {}, console, f"{outcome.run.folder}: ")
     return code_of(outcomes)
 
 
 def code_of(outcomes: Sequence[Outcome]) -> int:
     """The exit code of a sweep; a run that another process is at has no results yet."""
     without = [outcome.error for outcome in outcomes if outcome.final is None]
-    refused = all(error is not None and exit_code(error) == REFUSED for error in without)
-    return (REFUSED if refused else FAILED) if without else 0
+    if without:
+        return REFUSED if all(error is not None and exit_code(error) == REFUSED for error in without) else FAILED
+    return CLASS_REJECTED if any("rejected_classes" in (outcome.final or {}) for outcome in outcomes) else 0
 
 
 def default_folder(path: Path) -> Path:

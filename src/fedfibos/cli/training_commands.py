@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from fedfibos.cli.code_folders import search_beside
-from fedfibos.cli.exit_codes import INTERRUPTED, REFUSED
+from fedfibos.cli.exit_codes import CLASS_REJECTED, INTERRUPTED, REFUSED
 from fedfibos.cli.options import DataDir, Device, Overrides, TrainOn, Workers, check_device, not_an_option
 from fedfibos.cli.terminal import console_here, fail, warn
 
@@ -82,7 +82,7 @@ def _simulate(settings: Any, out: Path, again: Sequence[str], **options: Any) ->
     finally:
         progress.finish(final)
     show_results(final, out, console)
-    return 0
+    return CLASS_REJECTED if "rejected_classes" in final else 0
 
 
 def sweep(
@@ -129,7 +129,7 @@ def demo(
     from fedfibos.simulation import Interrupted
 
     try:
-        run_demo(out or new_folder(Path("runs")), workers, console_here())
+        lost = run_demo(out or new_folder(Path("runs")), workers, console_here())
     except Interrupted as stop:
         return fail(f"{stop}; the demo is not resumed, start it again", INTERRUPTED)
-    return 0
+    return CLASS_REJECTED if lost else 0

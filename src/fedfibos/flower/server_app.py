@@ -22,6 +22,7 @@ from fedfibos.flower.task import Settings, Task
 from fedfibos.model import keeps_statistics
 from fedfibos.params import Params
 from fedfibos.runs.checkpoint import Checkpoint, CheckpointStore
+from fedfibos.runs.classes import rejected_classes, rejected_lines
 from fedfibos.runs.record import RunDirectory
 from fedfibos.runs.summary import summarise
 from fedfibos.soundness import first_state
@@ -129,6 +130,10 @@ class _Server:
         final: dict[str, Any] = {"rounds": self.now.round, "params_sha256": self.now.params.sha256()}
         if any("evaluation" in record for record in rounds):
             final |= summarise(rounds)
+        if lost := rejected_classes(rounds, _took_part):
+            final["rejected_classes"] = lost
+            for line in rejected_lines(final):
+                LOG.warning(line)
         self.directory.finish(final)
         return final
 
@@ -167,6 +172,11 @@ class _Server:
         if last or done.number % federation.checkpoint_every == 0:
             self.store.save(self.now)
             self.written = done.number
+
+
+def _took_part(record: Mapping[str, Any]) -> list[tuple[int, float]]:
+    """The participants of a line of ``rounds.jsonl``, each with its capacity in that round."""
+    return [(int(client), capacity) for client, capacity in record["capacities"].items()]
 
 
 def _accuracies(record: Mapping[str, Any]) -> str:

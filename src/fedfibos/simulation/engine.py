@@ -17,6 +17,7 @@ from fedfibos.backend.recorded import EXPERIMENTAL
 from fedfibos.config.experiment import Experiment, to_toml
 from fedfibos.round import RoundReport, federated_round, sample
 from fedfibos.runs.checkpoint import Checkpoint, CheckpointStore
+from fedfibos.runs.classes import rejected_classes
 from fedfibos.runs.environment import usable_cores
 from fedfibos.runs.record import DEALT, INITIAL, RunDirectory, check_usable
 from fedfibos.runs.summary import summarise
@@ -101,13 +102,16 @@ def simulate(
         except BaseException:
             directory.abandon()
             raise
+        rounds = directory.rounds()
         final = {
             "method": experiment.method.name,
             "seed": experiment.seed,
             "rounds": checkpoint.round,
             "params_sha256": checkpoint.params.sha256(),
-            **summarise(directory.rounds()),
+            **summarise(rounds),
         }
+        if lost := rejected_classes(rounds, world.population.took_part):
+            final["rejected_classes"] = lost
         directory.finish(final)
         return final
 
