@@ -167,7 +167,7 @@ def merge(
         for number, reason in rejected.items():
             by_reason.setdefault(reason, []).append(str(number))
         reasons = "; ".join(f"client {', '.join(numbers)}: {reason}" for reason, numbers in by_reason.items())
-        raise NoUploadError(f"no usable upload in the round: {reasons}")
+        raise NoUploadError(f"no usable upload in the round: {reasons}", rejected)
     if not 0 < sums.weight <= LARGEST:
         wanted = "more than 0" if not sums.weight > 0 else f"at most {LARGEST:.3g}"
         raise NoUploadError(f"the uploads of the round must weigh {wanted} together, got {sums.weight:g}")

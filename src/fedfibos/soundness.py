@@ -26,7 +26,15 @@ LARGE = 1e15
 
 
 class NoUploadError(RuntimeError):
-    """A round gives nothing to go on with: every client was rejected, or the merge was. What was before it stays."""
+    """A round gives nothing to go on with: every client was rejected, or the merge was. What was before it stays.
+
+    Attributes:
+        rejected: Client -> why, of those whose uploads it is due to.
+    """
+
+    def __init__(self, message: str, rejected: Mapping[int, str] | None = None) -> None:
+        super().__init__(message)
+        self.rejected = dict(rejected or {})
 
 
 class NotFiniteMergeError(NoUploadError):
@@ -123,13 +131,14 @@ def check_merged(state: State, params: Params, largest: Mapping[int, float]) -> 
         NotFiniteMergeError: A value of either is not; names the clients of the largest uploads.
     """
     if what := _not_finite(state, params):
-        most = max(largest.values())
+        most, rejected = max(largest.values()), {}
         if most < LARGE:
             whose = f"no upload has values above {most:.3g}: the method's own arithmetic made it"
         else:
-            clients = [str(client) for client, size in largest.items() if size >= most / 2]
-            whose = f"the largest uploads are of client {', '.join(clients)} (values up to {most:.3g})"
-        raise NotFiniteMergeError(f"the merge gave {what}; it is refused, what was before it stays; {whose}")
+            clients = [client for client, size in largest.items() if size >= most / 2]
+            whose = f"the largest uploads are of client {', '.join(map(str, clients))} (values up to {most:.3g})"
+            rejected = dict.fromkeys(clients, "with its values the merge is not finite")
+        raise NotFiniteMergeError(f"the merge gave {what}; it is refused, what was before it stays; {whose}", rejected)
 
 
 def _not_finite(state: State, params: Params) -> str | None:

@@ -155,6 +155,7 @@ class Deployment:
 
     Attributes:
         nodes: Node id -> node.
+        data: Flower's context of a client -> its examples.
     """
 
     def __init__(self, experiment: Experiment, state_dir: Path | None = None, **federation: Any) -> None:
@@ -162,9 +163,8 @@ class Deployment:
         world = build_world(experiment, device="cpu", data_dir=None, warn=lambda text: None)
         capacities = experiment.capacities().of(range(experiment.federation.clients), 0)
         self.task = experiment_task(experiment, world.model, **federation)
-        app = client_app(
-            lambda config: self.task, lambda context: world.population.data(context.node_config["client-id"])
-        )
+        self.data = lambda context: world.population.data(context.node_config["client-id"])
+        app = client_app(lambda config: self.task, self.data)
         more = {} if state_dir is None else {"state-dir": str(state_dir)}
         self.nodes = {
             7919 * (n + 1) % 104729: Node({"client-id": n, "capacity": capacities[n], **more}, app)

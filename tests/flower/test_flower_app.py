@@ -102,7 +102,7 @@ def test_the_page_and_the_template_have_every_federation_key():
     defaults = {field.name: field.default for field in dataclasses.fields(Federation)}
     assert told.keys() == defaults.keys()
     for name, default in defaults.items():
-        said = f"{default:g}" if isinstance(default, float) else str(default)
+        said = f"{default:g}" if isinstance(default, float) else {False: "false"}.get(default, str(default))
         assert told[name].strip() == ("–" if default is dataclasses.MISSING else said)
     written = tomllib.loads((TEMPLATE / "pyproject.toml").read_text())["tool"]["flwr"]["app"]["config"]["federation"]
     assert written.keys() == {name for name, default in defaults.items() if default is not None}  # TOML has no None
@@ -339,7 +339,7 @@ def test_the_two_kinds_of_run_directory_are_told_apart(tmp_path, capsys):
 
 
 def test_an_interrupted_demo_says_so(monkeypatch, capsys):
-    def interrupted(folder):
+    def interrupted(folder, secure):
         raise KeyboardInterrupt
 
     monkeypatch.setattr("fedfibos.flower.demo.fleet", interrupted)

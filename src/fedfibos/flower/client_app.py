@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import difflib
+import logging
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +17,9 @@ from fedfibos.backend.determinism import reproducible
 from fedfibos.common.formatting import bytes_in
 from fedfibos.data.finite import ADVICE, not_finite
 from fedfibos.flower.accelerator import trained, usable
-from fedfibos.flower.measure import IN_BYTES, LIMITS, Limits, affordable
-from fedfibos.flower.messages import declaration, payload_in, payload_record, question_in, refusal
+from fedfibos.flower.measure import IN_BYTES, LIMITS, Limits, affordable, try_one_batch
+from fedfibos.flower.messages import declaration, limit_in, payload_in, payload_record, question_in, refusal
+from fedfibos.flower.overdue import OverdueError, within
 from fedfibos.flower.scores import HeldScore
 from fedfibos.flower.task import Settings, Task
 from fedfibos.local import LocalTrainingError
@@ -24,6 +27,8 @@ from fedfibos.soundness import signed_by
 from fedfibos.types import Client, Dataset
 from fedfibos.wire.coding import decode_download, decode_score, encode_mask, encode_upload
 from fedfibos.wire.payload import WireError
+
+LOG = logging.getLogger("flwr")
 
 NODE_KEYS = ("client-id", "capacity", "device", "state-dir", *LIMITS)
 """Keys of a device's node config."""
@@ -68,12 +73,18 @@ def client_app(task: MakeTask, data: MakeData) -> ClientApp:
 
 
 def _answered(message: Message, answer: Callable[[], RecordDict]) -> Message:
-    """Foreseen faults are answered in one line; whatever else is raised reaches the server as Flower's error."""
+    """Foreseen faults are answered in one line; whatever else is raised reaches the server as Flower's error.
+
+    What takes longer than the server waits is ended, and this process with it: the device is free for the next message.
+    """
+    seconds = limit_in(message)
     try:
-        with reproducible():
+        with reproducible(), nullcontext() if seconds is None else within(seconds):
             content = answer()
-    except (LocalTrainingError, WireError) as error:
+    except (LocalTrainingError, WireError, OverdueError) as error:
         content = refusal(str(error))
+        if isinstance(error, OverdueError):
+            LOG.error("%s", error)
     return Message(content, reply_to=message)
 
 
@@ -85,13 +96,19 @@ def _declare(task: MakeTask, data: MakeData, context: Context) -> RecordDict:
     if capacity is not None and limits != Limits():
         raise WireError(f"the node config must have capacity or limits to measure it by, got both: {limits}")
     examples = data(context)
-    if found := not_finite(examples, "examples"):
+    try:
+        found = not_finite(examples, "examples")
+    except ValueError as error:
+        raise WireError(f"its data: {error}") from None
+    if found:
         raise WireError(f"its data: {found}; {ADVICE}")
     if capacity is None:
         if limits == Limits():
             raise WireError(f"the node config must have capacity, or a limit to measure it by ({', '.join(LIMITS)})")
         capacity = affordable(_placed(task, context), examples, limits)
-    return declaration(own, capacity, len(examples), task(context.run_config).untrained_sha256)
+    placed = _placed(task, context)
+    try_one_batch(placed, capacity, examples)
+    return declaration(own, capacity, len(examples), placed.untrained_sha256)
 
 
 def _train(task: Task, data: MakeData, message: Message, context: Context) -> RecordDict:

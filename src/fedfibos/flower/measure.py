@@ -11,9 +11,12 @@ import time
 from dataclasses import dataclass, replace
 
 from fedfibos.analysis.cost import cost
+from fedfibos.common.user_code import told
 from fedfibos.flower.accelerator import trained
 from fedfibos.flower.task import Task
+from fedfibos.local import LocalTrainingError
 from fedfibos.method import ClientScored
+from fedfibos.soundness import fault, signed_by
 from fedfibos.submodel import Submodel
 from fedfibos.types import Client, Dataset
 from fedfibos.wire.coding import encode_download, encode_mask, encode_score, encode_upload, token_of
@@ -127,6 +130,27 @@ def step_seconds(task: Task, capacity: float, data: Dataset, steps: int = 3) -> 
     started = time.perf_counter()
     trained(task, params, submodel, client)
     return (time.perf_counter() - started) / steps
+
+
+def try_one_batch(task: Task, capacity: float, data: Dataset) -> None:
+    """Train one step of the client's submodel, and forget it: examples that cannot be trained on are found here.
+
+    Raises:
+        WireError: It cannot train on its examples, or what comes out is not finite.
+    """
+    try:
+        client = _client(task, capacity, data, 1)
+        submodel = _submodel(task, client)
+    except ValueError:
+        return  # no such capacity, or no submodel of it: the server says so in its own words
+    try:
+        upload = trained(task, task.model.initial_params(), submodel, client)
+    except LocalTrainingError as error:
+        raise WireError(f"a first step on its examples fails: {error}") from None
+    except Exception as error:
+        raise WireError(f"a first step on its examples fails with {told(error)}") from error
+    if found := fault(upload, signed=signed_by(task.method)):
+        raise WireError(f"a first step on its examples: {found}")
 
 
 def _submodel(task: Task, client: Client) -> Submodel:

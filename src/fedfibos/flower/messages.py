@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+import torch
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
 
+from fedfibos.params import Layout, Params
 from fedfibos.wire.payload import WireError
 
-PAYLOAD, ABOUT, QUESTION = "payload", "about", "question"
+PAYLOAD, ABOUT, QUESTION, LIMIT = "payload", "about", "question", "limit"
 _TYPE = "fedfibos"
 
 
@@ -52,6 +54,45 @@ def payload_in(message: Message) -> bytes:
     if not isinstance(record, ArrayRecord) or list(record) != [PAYLOAD] or record[PAYLOAD].stype != _TYPE:
         raise WireError(f"a message must hold one array {PAYLOAD!r} of type {_TYPE!r}")
     return record[PAYLOAD].data
+
+
+def limited(content: RecordDict, seconds: float) -> RecordDict:
+    """A question's content, with the seconds that the server waits for the answer."""
+    content[LIMIT] = ConfigRecord({"seconds": float(seconds)})
+    return content
+
+
+def limit_in(message: Message) -> float | None:
+    """Seconds that the server waits for the answer; None where it does not say, or says what cannot be."""
+    limit = message.content.get(LIMIT)
+    seconds = limit.get("seconds") if isinstance(limit, ConfigRecord) else None
+    return seconds if isinstance(seconds, float) and 0 < seconds < math.inf else None
+
+
+def size_of(message: Message) -> int:
+    """Bytes of a message's payload."""
+    try:
+        return len(payload_in(message))
+    except WireError:
+        return 0
+
+
+def arrays_of(params: Params) -> ArrayRecord:
+    """Parameters as Flower's arrays, by name."""
+    return ArrayRecord({name: Array(tensor.cpu().numpy()) for name, tensor in params.tensors().items()})
+
+
+def params_in(arrays: ArrayRecord, layout: Layout) -> Params:
+    """Inverse of :func:`arrays_of`.
+
+    Raises:
+        ValueError: Names or shapes are not the layout's.
+    """
+    tensors = [torch.from_numpy(arrays[name].numpy()) for name in layout.names if name in arrays]
+    shapes = tuple(tuple(tensor.shape) for tensor in tensors)
+    if shapes != layout.shapes or len(arrays) != len(layout.names):
+        raise ValueError(f"the arrays must be the model's {len(layout.names)} parameters, got {len(arrays)} arrays")
+    return Params(layout, torch.cat([tensor.reshape(-1) for tensor in tensors]))
 
 
 def refusal(reason: str) -> RecordDict:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import time
 from collections.abc import Callable, Iterable, Mapping
 
@@ -9,7 +10,7 @@ from flwr.app import ConfigRecord, Message, MessageType, RecordDict
 from flwr.serverapp import Grid
 
 from fedfibos.common.formatting import counted
-from fedfibos.flower.messages import Member, member_in
+from fedfibos.flower.messages import Member, limited, member_in
 from fedfibos.wire.payload import WireError
 
 Roster = Mapping[int, Member]
@@ -19,8 +20,8 @@ Roster = Mapping[int, Member]
 class Enrolment:
     """Knows who is behind Flower's nodes.
 
-    A SuperNode that starts again is a new node, unless Flower authenticates it: everything is keyed by the id that the
-    client declares, and a later node takes an earlier one's place.
+    A SuperNode that starts again is a new node, unless Flower authenticates it: everything is keyed by the number that
+    the client declares. A number is one node's as long as that node is connected; another that declares it is refused.
     """
 
     def __init__(
@@ -30,6 +31,7 @@ class Enrolment:
         warn: Callable[[str], None],
         check: Callable[[Member], None] = lambda member: None,
         tell: Callable[[str], None] = lambda text: None,
+        bound: Mapping[int, str] | None = None,
     ) -> None:
         """Know nobody yet.
 
@@ -39,6 +41,8 @@ class Enrolment:
             warn: Called with who takes no part, and why.
             check: Raises ValueError where a client cannot take part as it declares itself.
             tell: Called with who has joined.
+            bound: Client -> fingerprint of the key that its number belongs to, also when its node is away; None: a
+                number is free when its node has gone.
         """
         self.grid, self.deadline, self.warn, self.check, self.tell = grid, deadline, warn, check, tell
         self._members: dict[int, Member] = {}  # by node, in the order of meeting
@@ -47,21 +51,32 @@ class Enrolment:
         self._told: dict[int, str] = {}
         self._joined: dict[int, Member] = {}  # also those that are asked again, which is no second joining
         self._silent: set[int] = set()
-        self._twins: set[int] = set()
+        self._owners: dict[int, int] = {}  # client -> the connected node that its number belongs to
+        self._fingerprints: dict[int, str] = {}  # of the keys of the nodes that are connected
+        self._bound = None if bound is None else dict(bound)
 
     def present(self) -> Roster:
         """The clients that are connected now."""
-        nodes = set(self.grid.get_node_ids())
+        nodes = self._connected()
         self._members = {node: member for node, member in self._members.items() if node in nodes}
+        self._owners = {client: node for client, node in self._owners.items() if node in nodes}
         if new := sorted(nodes - self._members.keys() - self.refused.keys()):
             self._ask(new)
-        roster: dict[int, Member] = {}
-        for member in self._members.values():
-            if member.client in roster and member.client not in self._twins:
-                self._twins.add(member.client)
-                self.warn(f"two nodes say that they are client {member.client}: the later one is used")
-            roster[member.client] = member
-        return dict(sorted(roster.items()))
+        return {member.client: member for member in sorted(self._members.values(), key=lambda member: member.client)}
+
+    def keys(self, clients: Iterable[int]) -> dict[int, str]:
+        """Client -> fingerprint of its node's key, as far as Flower's grid tells."""
+        nodes = {client: self._owners[client] for client in clients if client in self._owners}
+        return {client: self._fingerprints[node] for client, node in nodes.items() if node in self._fingerprints}
+
+    def _connected(self) -> set[int]:
+        """The nodes that are connected; what their keys are is noted, where the grid tells."""
+        get_nodes = getattr(self.grid, "get_nodes", None)  # of Flower's grid over HTTP, and no part of its interface
+        if get_nodes is None:
+            return set(self.grid.get_node_ids())
+        infos = {info.node_id: bytes(info.public_key) for info in get_nodes()}
+        self._fingerprints = {node: hashlib.sha256(key).hexdigest()[:16] for node, key in infos.items() if key}
+        return set(infos)
 
     def at_least(self, count: int, wait: float) -> Roster:
         """The clients that are connected, once there are ``count`` or ``wait`` seconds have passed.
@@ -87,6 +102,7 @@ class Enrolment:
 
     def _ask(self, nodes: list[int]) -> None:
         content = RecordDict({"question": ConfigRecord({})})
+        content = limited(content, self.deadline)
         messages = [Message(content, dst_node_id=node, message_type=MessageType.QUERY) for node in nodes]
         answers = {
             answer.metadata.reply_to_message_id: answer
@@ -100,6 +116,7 @@ class Enrolment:
                     self._silent.add(node)
                     raise WireError(f"it did not say who it is within {self.deadline:g} s")
                 member = member_in(answer, node)
+                self._own(member)
                 self.check(member)
                 self._members[node] = member
                 if self._joined.get(node) != member:
@@ -111,3 +128,22 @@ class Enrolment:
                 if self._told.get(node) != str(error):
                     self._told[node] = str(error)
                     self.warn(f"node {node} takes no part: {error}")
+
+    def _own(self, member: Member) -> None:
+        """Give a client's number to its node.
+
+        Raises:
+            WireError: It is another's.
+        """
+        client, node = member.client, member.node
+        owner, key = self._owners.get(client, node), self._fingerprints.get(node, "")
+        if owner != node:
+            raise WireError(
+                f"client {client} is node {owner}, which is connected: give each device a client-id of its own"
+            )
+        if self._bound is not None and self._bound.setdefault(client, key) != key:
+            raise WireError(
+                f"client {client} belongs to the key {self._bound[client]}, not to {key or 'a node without'}: give "
+                "each device a client-id of its own; where it has a new key, go on with federation.bind_keys = false"
+            )
+        self._owners = {other: at for other, at in self._owners.items() if at != node} | {client: node}

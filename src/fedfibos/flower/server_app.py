@@ -17,7 +17,9 @@ from fedfibos.backend.determinism import reproducible
 from fedfibos.common.formatting import percent
 from fedfibos.flower.accelerator import usable
 from fedfibos.flower.client_app import MakeTask
-from fedfibos.flower.strategy import LOG, Round, SubmodelStrategy, arrays_of, clients_of
+from fedfibos.flower.finished import Round, clients_of
+from fedfibos.flower.messages import arrays_of
+from fedfibos.flower.strategy import LOG, SubmodelStrategy
 from fedfibos.flower.task import Settings, Task
 from fedfibos.model import keeps_statistics
 from fedfibos.params import Params
@@ -82,7 +84,7 @@ def serve(
         The content of ``final.json``.
 
     Raises:
-        NoUploadError: A round with fewer usable uploads than wanted; the checkpoint before it is kept.
+        NoUploadError: A round brought too few usable uploads, again and again; the checkpoint before it is kept.
     """
     with reproducible():
         return _Server(task, grid, out, resume, evaluation).run()
@@ -105,24 +107,17 @@ class _Server:
 
     def run(self) -> dict[str, Any]:
         """Run them; see :func:`serve`."""
-        counted = {
-            client: record["round"] - 1
-            for record in self.directory.rounds()
-            for client in record["participants"]
-            if str(client) not in record["rejected"]
-        }
+        federation = self.task.federation
         strategy = SubmodelStrategy(
-            self.task, state=self.now.state, first_round=self.now.round, counted=counted, on_round=self.finished
+            self.task,
+            state=self.now.state,
+            first_round=self.now.round,
+            past=self.directory.rounds(),
+            on_round=self.finished,
         )
-        left = self.task.federation.rounds - self.now.round
         try:
-            if left > 0:
-                strategy.start(
-                    self.grid,
-                    arrays_of(self.now.params),
-                    num_rounds=left,
-                    timeout=self.task.federation.deadline,
-                )
+            while (left := federation.rounds - self.now.round) > 0:  # a round that is tried again is one of Flower's
+                strategy.start(self.grid, arrays_of(self.now.params), num_rounds=left, timeout=federation.deadline)
         finally:
             if self.written < self.now.round:
                 self.store.save(self.now)
@@ -151,6 +146,12 @@ class _Server:
         }
         if done.refused:
             record["refused"] = {f"node {node}": reason for node, reason in done.refused.items()}
+        if done.left_out:
+            record["left_out"] = {str(client): why for client, why in done.left_out.items()}
+        if done.skipped:
+            record["skipped"] = list(done.skipped)
+        if done.keys:
+            record["keys"] = {str(client): key for client, key in done.keys.items()}
         last = done.number == federation.rounds
         if self.evaluation is not None and (last or done.number % federation.evaluate_every == 0):
             record["evaluation"] = self.evaluation(done)

@@ -4,28 +4,31 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from typing import Any
 
-import torch
-from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MessageType, Metadata, MetricRecord
+from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, Metadata, MetricRecord
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Strategy
 
 from fedfibos.analysis.cautions import cautions
-from fedfibos.flower.messages import Member, payload_in, payload_record, question
+from fedfibos.flower.attempts import Attempts
+from fedfibos.flower.finished import Round, clients_of
+from fedfibos.flower.messages import Member, arrays_of, limited, params_in, payload_in, payload_record, size_of
+from fedfibos.flower.quarantine import Quarantine
 from fedfibos.flower.roster import Enrolment, Roster
+from fedfibos.flower.selection import Selection
 from fedfibos.flower.task import Task
-from fedfibos.method import ClientScored, ScoresUnits
-from fedfibos.params import Layout, Params
-from fedfibos.round import Job, NoUploadError, RoundReport, merge, sample, submodels
+from fedfibos.method import ScoresUnits
+from fedfibos.params import Params
+from fedfibos.round import Job, NoUploadError, merge, sample, submodels
 from fedfibos.scores.rows import MemoryRows
 from fedfibos.soundness import first_state, signed_by
-from fedfibos.submodel import Submodel, budget
+from fedfibos.submodel import Submodel
 from fedfibos.types import Client, State, Upload
-from fedfibos.wire.coding import decode_mask, decode_upload, encode_download, encode_score, token_of
+from fedfibos.wire.coding import decode_upload, encode_download, token_of
 from fedfibos.wire.payload import WireError
 
-SELECT = f"{MessageType.QUERY}.select"
 LOG = logging.getLogger("flwr")
 
 
@@ -38,29 +41,6 @@ class _Sent:
     token: bytes
     metadata: Metadata
     size: int
-
-
-@dataclass(frozen=True)
-class Round:
-    """A finished round, as the strategy reports it.
-
-    Attributes:
-        number: Finished rounds.
-        params: Global parameters after it.
-        state: Server state after it.
-        report: Who took part, who was rejected, bytes of the payloads each way.
-        roster: The clients that were connected.
-        payloads: Client -> bytes of the payloads to it and from it.
-        refused: Node -> why its client took no part.
-    """
-
-    number: int
-    params: Params
-    state: State
-    report: RoundReport
-    roster: Roster
-    payloads: Mapping[int, tuple[int, int]]
-    refused: Mapping[int, str] = field(default_factory=dict)
 
 
 class SubmodelStrategy(Strategy):
@@ -77,7 +57,7 @@ class SubmodelStrategy(Strategy):
         *,
         state: State | None = None,
         first_round: int = 0,
-        counted: dict[int, int] | None = None,
+        past: Sequence[Mapping[str, Any]] = (),
         on_round: Callable[[Round], None] = lambda finished: None,
     ) -> None:
         """Start, or go on.
@@ -86,17 +66,26 @@ class SubmodelStrategy(Strategy):
             task: What is run.
             state: Server state after ``first_round`` rounds; None: before the first.
             first_round: Finished rounds.
-            counted: Client -> round of its last upload that counted (for scores that the clients hold).
+            past: Lines of ``rounds.jsonl``, of those rounds: who failed, whose number belongs to which key, and which
+                uploads counted last.
             on_round: Called after every round.
         """
         self.task, self.t, self.on_round = task, first_round, on_round
         self.state = first_state(task.method, task.model.initial_params()) if state is None else state
-        self.counted = dict(counted or {})
-        self.rejected: dict[int, str] = {}
+        self.counted = {
+            client: line["round"] - 1
+            for line in past
+            for client in line["participants"]
+            if str(client) not in line["rejected"]
+        }
+        self.quarantine = Quarantine(past)
+        self.attempts = Attempts(task.federation)
+        self.left_out: dict[int, str] = {}
+        self._keys = {int(client): key for line in reversed(past) for client, key in line.get("keys", {}).items()}
         self._params: Params | None = None
         self._cohort: list[Client] = []
         self._sent: list[_Sent] = []
-        self._selecting: dict[int, tuple[int, int]] = {}  # bytes of a question for a mask, and of its answer
+        self._selection = Selection(task)
         self._enrolment: Enrolment | None = None
         self._roster: Roster = {}
         self._warned: frozenset[float] = frozenset()
@@ -107,24 +96,20 @@ class SubmodelStrategy(Strategy):
         """Sample the cohort, extract every client's submodel and encode it."""
         task, federation = self.task, self.task.federation
         if self._enrolment is None:
-            self._enrolment = Enrolment(grid, federation.deadline, LOG.warning, self._check, LOG.info)
+            bound = self._keys if federation.bind_keys else None
+            self._enrolment = Enrolment(grid, federation.deadline, LOG.warning, self._check, LOG.info, bound)
         self._params = params_in(arrays, task.model.layout)
-        self._roster = self._enrolment.at_least(federation.cohort, federation.wait)
-        if len(self._roster) < federation.min_participants:
-            raise NoUploadError(
-                f"round {self.t + 1}: {federation.min_participants} clients must be connected, "
-                f"got {len(self._roster)} within {federation.wait:g} s"
-            )
-        self._cohort = self._sample()
-        self.rejected, self._selecting = {}, {}
+        self._roster = self._gathered(self._enrolment)
+        self._cohort, self._selection = self._sample(), Selection(task)
         self._warn_of_fleet()
-        jobs = self._own_masks(grid) if federation.scores == "client" else self._submodels()
+        jobs = self._submodels()
+        if federation.scores == "client":
+            jobs = self._selection.jobs(grid, self._roster, self._cohort, self.state, self.counted, self._no_answer())
         self._sent, messages = [], []
         for client, submodel in jobs:
             payload = encode_download(client, submodel, self._params, task.model)
-            message = Message(
-                payload_record(payload), dst_node_id=self._roster[client.id].node, message_type=MessageType.TRAIN
-            )
+            content = limited(payload_record(payload), federation.deadline)
+            message = Message(content, dst_node_id=self._roster[client.id].node, message_type=MessageType.TRAIN)
             messages.append(message)
             # Without the message: the list is Flower's, which lets go of it once all are sent.
             self._sent.append(_Sent(client, submodel, token_of(payload), message.metadata, len(payload)))
@@ -135,8 +120,10 @@ class SubmodelStrategy(Strategy):
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
         """Decode, reject what is unsound, update and aggregate.
 
+        Fewer than ``min_participants`` usable uploads are no round: nothing is returned, and it is tried again.
+
         Raises:
-            NoUploadError: Fewer than ``min_participants`` usable uploads; the round does not count.
+            NoUploadError: That happened ``patience`` times in turn.
         """
         assert self._params is not None, "aggregate_train before configure_train"
         answers: dict[int, list[Message]] = {sent.client.id: [] for sent in self._sent}
@@ -147,30 +134,56 @@ class SubmodelStrategy(Strategy):
                 LOG.warning("round %d: an answer to none of its messages was ignored", self.t + 1)
             else:
                 answers[client].append(reply)
-        payloads = dict(self._selecting)
+        payloads = dict(self._selection.payloads)
         for sent in self._sent:
             down, up = payloads.get(sent.client.id, (0, 0))
-            payloads[sent.client.id] = down + sent.size, up + sum(map(_size, answers[sent.client.id]))
+            payloads[sent.client.id] = down + sent.size, up + sum(map(size_of, answers[sent.client.id]))
         down, up = (sum(sizes) for sizes in zip(*payloads.values(), strict=True)) if payloads else (0, 0)
-        state, params, report = merge(self.task.method, self.state, self._params, self._cohort, self._outcomes(answers))
-        report = replace(report, bytes_down=down, bytes_up=up)
-        for client, reason in report.rejected.items():
-            LOG.warning("round %d: client %d was rejected: %s", self.t + 1, client, reason)
-        usable = [client for client in report.participants if client not in report.rejected]
-        if len(usable) < self.task.federation.min_participants:
-            raise NoUploadError(
-                f"round {self.t + 1}: {self.task.federation.min_participants} usable uploads are wanted, "
-                f"got {len(usable)}: " + "; ".join(report.rejected.values())
+        participants, least = [client.id for client in self._cohort], self.task.federation.min_participants
+        try:
+            state, params, report = merge(
+                self.task.method, self.state, self._params, self._cohort, self._outcomes(answers)
             )
+        except NoUploadError as error:
+            self._ended(participants, error.rejected)
+            self.attempts.skip(self.t + 1, str(error), participants, error.rejected, (down, up))
+            return None, None
+        self._ended(participants, report.rejected)
+        usable = [client for client in report.participants if client not in report.rejected]
+        if len(usable) < least:
+            reasons = "; ".join(report.rejected.values())
+            reason = f"{least} usable uploads are wanted, got {len(usable)}: {reasons}"
+            self.attempts.skip(self.t + 1, reason, participants, report.rejected, (down, up))
+            return None, None
         if self.task.federation.scores == "client":
             state = replace(state, rows=MemoryRows())  # an estimate that came along for a shared score is not kept
         self.counted |= dict.fromkeys(usable, self.t)
-        self.state, self.t, self._sent = state, self.t + 1, []
-        refused = dict(self._enrolment.refused) if self._enrolment is not None else {}
-        if self._enrolment is not None:
-            self._enrolment.ask_again(self._roster[client].node for client in report.rejected)
-        self.on_round(Round(self.t, params, state, report, self._roster, payloads, refused))
+        self.state, self.t = state, self.t + 1
+        self.on_round(
+            Round(
+                self.t,
+                params,
+                state,
+                replace(report, bytes_down=down, bytes_up=up),
+                self._roster,
+                payloads,
+                dict(self._enrolment.refused) if self._enrolment is not None else {},
+                self.attempts.over(),
+                self.left_out,
+                self._enrolment.keys(participants) if self._enrolment is not None else {},
+            )
+        )
         return arrays_of(params), MetricRecord({"loss": report.loss})
+
+    def _ended(self, participants: Sequence[int], rejected: Mapping[int, str]) -> None:
+        """Say who was rejected, ask them anew who they are, and remember it of them."""
+        for client, reason in rejected.items():
+            LOG.warning("round %d: client %d was rejected: %s", self.t + 1, client, reason)
+        for line in self.quarantine.note(self.t, participants, rejected):
+            LOG.warning(line)
+        if self._enrolment is not None:
+            self._enrolment.ask_again(self._roster[client].node for client in rejected)
+        self._sent = []
 
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
@@ -187,11 +200,36 @@ class SubmodelStrategy(Strategy):
         federation = self.task.federation
         LOG.info("\t%s, round %d of %d, cohort %d", self.task.method, self.t, federation.rounds, federation.cohort)
 
+    def _gathered(self, enrolment: Enrolment) -> Roster:
+        """The clients that are connected, once there are enough."""
+        federation = self.task.federation
+        while True:
+            roster = enrolment.at_least(federation.cohort, federation.wait)
+            if len(roster) >= federation.min_participants:
+                return roster
+            reasons = "".join(f"; {reason}" for reason in sorted(set(enrolment.refused.values()))[:3])
+            self.attempts.skip(
+                self.t + 1,
+                f"{federation.min_participants} clients must be connected, "
+                f"got {len(roster)} within {federation.wait:g} s{reasons}",
+            )
+
     def _sample(self) -> list[Client]:
-        """The cohort: sampled over the sorted ids of the clients that are connected."""
+        """The cohort: sampled over the sorted ids of the clients that are connected and not left out.
+
+        Where the round is tried again, of those that have not failed in it, if they are enough for a cohort. Nobody is
+        left out where too few would be left.
+        """
         task, federation = self.task, self.task.federation
+        left_out, failed = self.quarantine.out(self.t), self.attempts.failed
         ids = list(self._roster)
-        chosen = [ids[position] for position in sample(len(ids), federation.cohort, task.seed, self.t)]
+        sound = [n for n in ids if n not in left_out]
+        others = [n for n in sound if n not in failed]
+        pool = others if len(others) >= min(federation.cohort, len(sound)) else sound
+        if len(pool) < federation.min_participants:
+            pool = ids
+        self.left_out = {n: why for n, why in left_out.items() if n in self._roster and n not in pool}
+        chosen = [pool[position] for position in sample(len(pool), federation.cohort, task.seed, self.t)]
         return clients_of(task, self._roster, chosen, self.t)
 
     def _check(self, member: Member) -> None:
@@ -227,46 +265,12 @@ class SubmodelStrategy(Strategy):
         assert self._params is not None
         return submodels(self.task.method, self.task.model, self.state, self._params, self._cohort)
 
-    def _own_masks(self, grid: Grid) -> Iterator[Job]:
-        """Ask every client for the mask that it chooses by its own score."""
-        layout = self.task.model.layout
-        messages = {
-            client.id: Message(
-                question(self.t, self.counted.get(client.id, -1), client.capacity, self._shared_score(client)),
-                dst_node_id=self._roster[client.id].node,
-                message_type=SELECT,
-            )
-            for client in self._cohort
-        }
-        replies = {
-            reply.metadata.reply_to_message_id: reply
-            for reply in grid.send_and_receive(list(messages.values()), timeout=self.task.federation.deadline)
-        }
-        for client in self._cohort:
-            reply = replies.get(messages[client.id].metadata.message_id)
-            self._selecting[client.id] = _size(messages[client.id]), 0 if reply is None else _size(reply)
-            try:
-                if reply is None:
-                    raise WireError(self._no_answer())
-                # one coordinate a tensor at least, where every tensor has its share
-                most = max(budget(client.capacity, layout.num_maskable), layout.num_maskable_tensors)
-                yield client, decode_mask(payload_in(reply), client.id, self.t, most, layout)
-            except WireError as error:
-                self.rejected[client.id] = f"no mask: {error}"
-
-    def _shared_score(self, client: Client) -> bytes | None:
-        """The payload of the score that the server holds, where clients blend it with their own."""
-        method = self.task.method
-        if not (isinstance(method, ClientScored) and method.shares_a_score):
-            return None
-        return encode_score(client.id, self.t, method.shared_score(self.state), self.task.model.layout)
-
     def _outcomes(self, answers: dict[int, list[Message]]) -> Iterator[tuple[Client, Upload | str]]:
         """The cohort's outcomes in the order of client ids, decoded one at a time."""
         sent = {sent.client.id: sent for sent in self._sent}
         for client in self._cohort:
             if client.id not in sent:
-                yield client, self.rejected[client.id]
+                yield client, self._selection.rejected[client.id]
                 continue
             given = answers[client.id]
             if len(given) != 1:
@@ -286,50 +290,3 @@ class SubmodelStrategy(Strategy):
 
     def _no_answer(self) -> str:
         return f"no answer within {self.task.federation.deadline:g} s"
-
-
-def clients_of(task: Task, roster: Roster, ids: Sequence[int], t: int) -> list[Client]:
-    """Those clients as they are in round t; their data stay with them."""
-    members: list[Member] = list(roster.values())
-    mean_size = sum(member.examples for member in members) / len(members)
-    levels = [member.capacity for member in members]
-    local = task.local.at_round(t, task.federation.rounds).with_levels(levels)
-    uniform = task.federation.weighting == "uniform"
-    return [
-        Client(
-            id=n,
-            capacity=roster[n].capacity,
-            round=t,
-            seed=task.seed,
-            local=local,
-            weight=1.0 if uniform else roster[n].examples / mean_size,
-            budget=task.federation.budget,
-        )
-        for n in ids
-    ]
-
-
-def arrays_of(params: Params) -> ArrayRecord:
-    """Parameters as Flower's arrays, by name."""
-    return ArrayRecord({name: Array(tensor.cpu().numpy()) for name, tensor in params.tensors().items()})
-
-
-def params_in(arrays: ArrayRecord, layout: Layout) -> Params:
-    """Inverse of :func:`arrays_of`.
-
-    Raises:
-        ValueError: Names or shapes are not the layout's.
-    """
-    tensors = [torch.from_numpy(arrays[name].numpy()) for name in layout.names if name in arrays]
-    shapes = tuple(tuple(tensor.shape) for tensor in tensors)
-    if shapes != layout.shapes or len(arrays) != len(layout.names):
-        raise ValueError(f"the arrays must be the model's {len(layout.names)} parameters, got {len(arrays)} arrays")
-    return Params(layout, torch.cat([tensor.reshape(-1) for tensor in tensors]))
-
-
-def _size(message: Message) -> int:
-    """Bytes of a message's payload."""
-    try:
-        return len(payload_in(message))
-    except WireError:
-        return 0

@@ -42,9 +42,12 @@ class Federation:
             or several.
         scores: Where per-client scores live: with the ``server``, or in a file of each ``client``.
         statistic: Precision in which a statistic travels.
-        min_participants: Usable uploads without which a round does not count and the run stops.
+        min_participants: Usable uploads without which a round does not count and is tried again.
+        patience: Times in turn that a round may bring too few; then the run stops.
         deadline: Seconds that clients have for an answer.
         wait: Seconds to wait for ``cohort`` clients before a round; then those that are there take part.
+        bind_keys: Whether a client's number belongs, for as long as the run directory is there, to the key of the first
+            node that declared it. For SuperNodes with keys; without one, a node has a new key after every start.
         evaluate_every: Rounds between evaluations on the server's test set.
         submodel_clients: Where submodels are personal: at most so many clients of each capacity are evaluated; None:
             all.
@@ -59,8 +62,10 @@ class Federation:
     scores: Literal["server", "client"] = "server"
     statistic: Precision = "float32"
     min_participants: Positive = 1
+    patience: Positive = 10
     deadline: Seconds = 600.0
     wait: Seconds = 120.0
+    bind_keys: bool = False
     evaluate_every: Positive = 10
     submodel_clients: Positive | None = None
     device: str = "cpu"

@@ -22,10 +22,12 @@ FREE = frozenset(
     {
         "evaluation.batch_size",
         "run.checkpoint_every",
-        "federation.checkpoint_every",  # this and the following: of a Flower app
+        "federation.bind_keys",  # this and the following: of a Flower app
+        "federation.checkpoint_every",
         "federation.deadline",
         "federation.device",
         "federation.min_participants",
+        "federation.patience",
         "federation.wait",
     }
 )

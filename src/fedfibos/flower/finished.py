@@ -1,0 +1,63 @@
+"""What the strategy tells of a finished round, and the clients of one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from fedfibos.flower.roster import Roster
+from fedfibos.flower.task import Task
+from fedfibos.params import Params
+from fedfibos.round import RoundReport
+from fedfibos.types import Client, State
+
+
+@dataclass(frozen=True)
+class Round:
+    """A finished round, as the strategy reports it.
+
+    Attributes:
+        number: Finished rounds.
+        params: Global parameters after it.
+        state: Server state after it.
+        report: Who took part, who was rejected, bytes of the payloads each way.
+        roster: The clients that were connected.
+        payloads: Client -> bytes of the payloads to it and from it.
+        refused: Node -> why its client took no part.
+        skipped: What was tried before in this round, and brought too few uploads: reason, participants, rejected.
+        left_out: Client -> why it was in no cohort, though connected.
+        keys: Client -> fingerprint of its node's key, where Flower's grid tells.
+    """
+
+    number: int
+    params: Params
+    state: State
+    report: RoundReport
+    roster: Roster
+    payloads: Mapping[int, tuple[int, int]]
+    refused: Mapping[int, str] = field(default_factory=dict)
+    skipped: Sequence[Mapping[str, Any]] = ()
+    left_out: Mapping[int, str] = field(default_factory=dict)
+    keys: Mapping[int, str] = field(default_factory=dict)
+
+
+def clients_of(task: Task, roster: Roster, ids: Sequence[int], t: int) -> list[Client]:
+    """Those clients as they are in round t; their data stay with them."""
+    members = list(roster.values())
+    mean_size = sum(member.examples for member in members) / len(members)
+    levels = [member.capacity for member in members]
+    local = task.local.at_round(t, task.federation.rounds).with_levels(levels)
+    uniform = task.federation.weighting == "uniform"
+    return [
+        Client(
+            id=n,
+            capacity=roster[n].capacity,
+            round=t,
+            seed=task.seed,
+            local=local,
+            weight=1.0 if uniform else roster[n].examples / mean_size,
+            budget=task.federation.budget,
+        )
+        for n in ids
+    ]
