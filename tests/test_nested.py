@@ -10,10 +10,10 @@ from torch import nn
 
 from fedfibos import METHODS, Client, LocalTraining, TensorData, federated_round, local_training, model_of
 from fedfibos.channels.family import depths, masks_of
-from fedfibos.local import drawn_members
 from fedfibos.model import Model
 from fedfibos.models import build
 from fedfibos.round import submodel_for
+from fedfibos.steps.nested import drawn_members
 from fedfibos.submodel import Mask, holding
 from fedfibos.types import download_bytes
 from fedfibos.wire.coding import decode_download, encode_download
@@ -108,13 +108,13 @@ def test_what_each_step_trains_is_drawn_evenly_and_from_the_clients_own_stream()
 
     def draw() -> list[int]:
         drawn = drawn_members(outer, local, torch.Generator().manual_seed(0), 6000)
-        return [sum(member is wanted for member in drawn) for wanted in (None, *outer.nested)]
+        return [sum(members == (wanted,) for members in drawn) for wanted in (None, *outer.nested)]
 
     whole, *smaller = draw()
     assert abs(whole - 3000) < 150
     assert all(abs(count - 1500) < 150 for count in smaller)
     assert draw() == [whole, *smaller]
-    assert drawn_members(Mask(None, 4), local, torch.Generator(), 2) == [None, None]
+    assert drawn_members(Mask(None, 4), local, torch.Generator(), 2) == [(None,), (None,)]
 
 
 def test_a_member_that_is_no_smaller_is_left_out_and_the_smallest_client_trains_its_own():
@@ -139,7 +139,7 @@ def test_momentum_goes_on_outside_the_member():
     inner = family("fedfibos", model, 0.25, nested=0.0)
     outer = Mask(None, model.layout.size, (inner,))
     draws = {seed: drawn_members(outer, client().local, client(t=seed).stream("nested"), 2) for seed in range(20)}
-    t = next(t for t, drawn in draws.items() if drawn[0] is None and drawn[1] is inner)
+    t = next(t for t, drawn in draws.items() if drawn == [(None,), (inner,)])
     both = local_training(model, params, outer, client(t=t, steps=2, momentum=0.5)).delta
     first = local_training(model, params, outer, client(t=t, steps=1, momentum=0.5)).delta
     assert inner.held is not None
@@ -201,3 +201,33 @@ def test_levels_are_the_fleets_where_none_are_named():
     assert LocalTraining(nested=0.5).with_levels([0.25, 1.0, 0.25]).levels == (1.0, 0.25)
     assert LocalTraining(nested=0.5, levels=(0.5,)).with_levels([0.25]).levels == (0.5,)
     assert LocalTraining().with_levels([0.25]).levels == ()
+
+
+def test_a_sandwich_step_takes_the_mean_of_both_gradients():
+    """One step of all and one of the smallest member, from the same start: a sandwich step is half of their sum."""
+    model = cnn("none")
+    params = model.initial_params()
+    outer = family("heterofl", model, 1.0)
+
+    def delta(submodel, **local) -> torch.Tensor:
+        return local_training(model, params, submodel, client(steps=1, **local)).delta
+
+    both = delta(outer, nested=1.0, nested_rule="sandwich")
+    alone = delta(replace(outer, nested=()))
+    smallest = torch.zeros(model.layout.size)
+    outer.nested[-1].add_to(smallest, delta(outer.nested[-1]), 1.0)
+    torch.testing.assert_close(both, (alone + smallest) / 2, rtol=1e-4, atol=1e-7)
+
+
+def test_distillation_moves_the_smaller_member_and_holds_the_larger_ones_outputs_constant():
+    model = cnn("none")
+    params = model.initial_params()
+    outer = family("heterofl", model, 1.0)
+    deltas = {}
+    for weight in (0.0, 1.0):
+        settings = {"steps": 1, "nested": 1.0, "nested_rule": "sandwich", "distill": weight, "temperature": 2.0}
+        deltas[weight] = local_training(model, params, outer, client(**settings)).delta
+    difference = deltas[1.0] - deltas[0.0]
+    inside = holding(outer.nested[-1], model.layout.size) > 0
+    assert float(difference[inside].abs().max()) > 0
+    assert float(difference[~inside].abs().max()) == 0.0

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import cross_entropy
 
 from fedfibos.backend.optimizers import optimiser
 from fedfibos.backend.recorded import Replayed, can_record
 from fedfibos.common.inputs import Inputs, forward
-from fedfibos.model import Model, Workspace, without_absent_classes
-from fedfibos.params import Layout, Params
+from fedfibos.model import Model, Workspace
+from fedfibos.params import Params
+from fedfibos.steps.loss import Loss, counted_of, distillation, loss_of
+from fedfibos.steps.nested import Constrain, drawn_members, enter, spread_out, take_over
 from fedfibos.submodel import Submodel
 from fedfibos.training import LocalTraining
 from fedfibos.types import Client, Dataset, Upload
@@ -39,16 +39,12 @@ class Step:
     inputs: Inputs
     labels: Tensor
     gradients: Sequence[Tensor]
-    loss: Callable[[Tensor, Tensor], Tensor]
+    loss: Loss
     member: Submodel | None = None
 
 
 Observe = Callable[[Step], None]
 """Called once a step, before the update."""
-
-Constrain = Callable[[Tensor], tuple[Tensor, Tensor]]
-"""Trainable values -> (effective weights, slope): the forward pass uses the first, the gradient is
-multiplied by the second. Both have the local vector's shape."""
 
 
 class LocalTrainingError(ValueError):
@@ -140,27 +136,22 @@ def local_training(
     trained = work.values if constrain is None and not submodel.nested else start.clone()
     masks = None if submodel.indicator is None else work.layout.views(submodel.indicator)
     move = optimiser(local, work.layout.views(trained))
-    autocast = local.autocast(model.device)
-    counted, loss_of = _of_present_classes(submodel, model, work.layout, data, local.absent_labels == "mask")
+    counted = counted_of(submodel, model, work.layout, local, data.labels)
+    run_pass = _Passes(
+        model, work, submodel, trained, local, loss_of(local, data.labels, model.device), constrain, observe
+    )
     total_loss = torch.zeros((), dtype=torch.float64, device=model.device)
 
     def step(inputs: Inputs, labels: Tensor) -> None:
-        member = next(members)
-        at = work if member is None else model.workspace(member)
-        slope = _enter(work, at, member, trained, constrain)
-        with autocast:
-            loss = loss_of(forward(at.module, inputs), labels)
-        _take_over(model, at, member, submodel, trained, constrain)
-        gradients = _of_their_own(at.parameters, torch.autograd.grad(loss, at.parameters, allow_unused=True))
-        if observe is not None:
-            observe(Step(at.module, inputs, labels, gradients, loss_of, member))
-        if at is not work:
-            assert member is not None
-            gradients = _spread(gradients, member, work.layout)
-        if slope is not None:
-            torch._foreach_mul_(gradients, work.layout.views(slope))
-        move(gradients, masks)
-        total_loss.add_(loss.detach())
+        first, *others = next(members)
+        of = run_pass(first, inputs, labels)
+        for member in others:
+            also = run_pass(member, inputs, labels, of.logits if local.distill else None)
+            torch._foreach_add_(of.gradients, also.gradients)
+        if others:
+            torch._foreach_div_(of.gradients, 1.0 + len(others))
+        move(of.gradients, masks)
+        total_loss.add_(of.loss)
 
     batches = list(batch_indices(local, len(data), client.stream("batches"), work.has_batch_norm))
     members = iter(drawn_members(submodel, local, client.stream("nested"), len(batches)))
@@ -172,49 +163,46 @@ def local_training(
     return Upload(submodel, delta, total_loss / len(batches), len(batches), counted=counted)
 
 
-def drawn_members(
-    submodel: Submodel, local: LocalTraining, generator: torch.Generator, num_steps: int
-) -> list[Submodel | None]:
-    """Which family member each step trains: of a share ``local.nested`` a smaller one, drawn evenly; else None, all."""
-    if not submodel.nested:
-        return [None] * num_steps
-    chosen = torch.rand(num_steps, generator=generator) < local.nested
-    which = torch.randint(len(submodel.nested), (num_steps,), generator=generator)
-    return [submodel.nested[n] if smaller else None for smaller, n in zip(chosen.tolist(), which.tolist(), strict=True)]
+@dataclass(frozen=True)
+class _Pass:
+    """What a pass gave: gradients in the client's layout, the loss, the outputs."""
+
+    gradients: list[Tensor]
+    loss: Tensor
+    logits: Tensor
 
 
-@torch.no_grad()
-def _enter(
-    work: Workspace, at: Workspace, member: Submodel | None, trained: Tensor, constrain: Constrain | None
-) -> Tensor | None:
-    """Put a step's effective weights where it runs; what multiplies its gradients, None for 1.
+@dataclass(frozen=True)
+class _Passes:
+    """Forward and backward passes of one client's training, at all it holds or at a member of its family."""
 
-    Args:
-        work: Where the client's whole submodel is trained.
-        at: Where this step runs: there, or among the smaller tensors of a family member.
-        member: The family member that it trains; None: all.
-        trained: The trainable values; in ``work`` already where they are the effective weights.
-        constrain: As of :func:`local_training`.
-    """
-    if trained is work.values:
-        return None
-    effective, slope = (trained, None) if constrain is None else constrain(trained)
-    if member is not None:
-        effective = member.gather(effective)
-        if member.indicator is not None:
-            slope = member.indicator if slope is None else slope * member.indicator
-    if at is work:
-        at.values.copy_(effective)  # buffers go on from step to step
-    else:
-        at.load(effective).train()
-    return slope
+    model: Model
+    work: Workspace
+    submodel: Submodel
+    trained: Tensor
+    local: LocalTraining
+    loss: Loss
+    constrain: Constrain | None
+    observe: Observe | None
 
-
-def _spread(gradients: Sequence[Tensor], member: Submodel, layout: Layout) -> list[Tensor]:
-    """The gradients of a smaller slice in the tensors of the larger one, zero where it holds nothing."""
-    spread = torch.zeros(layout.size, device=gradients[0].device)
-    member.add_to(spread, torch.cat([gradient.reshape(-1) for gradient in gradients]), 1.0)
-    return layout.views(spread)
+    def __call__(self, member: Submodel | None, inputs: Inputs, labels: Tensor, teacher: Tensor | None = None) -> _Pass:
+        """One pass; ``teacher``: outputs to come close to, where the step distils."""
+        at = self.work if member is None else self.model.workspace(member)
+        slope = enter(self.work, at, member, self.trained, self.constrain)
+        with self.local.autocast(self.model.device):
+            logits = forward(at.module, inputs)
+            loss = self.loss(logits, labels)
+            if teacher is not None:
+                loss = loss + self.local.distill * distillation(logits, teacher, self.local.temperature)
+        take_over(self.model, at, member, self.submodel, self.trained, self.constrain)
+        gradients = _of_their_own(at.parameters, torch.autograd.grad(loss, at.parameters, allow_unused=True))
+        if self.observe is not None:
+            self.observe(Step(at.module, inputs, labels, gradients, self.loss, member))
+        if member is not None and at is not self.work:
+            gradients = spread_out(gradients, member, self.work.layout)
+        if slope is not None:
+            torch._foreach_mul_(gradients, self.work.layout.views(slope))
+        return _Pass(gradients, loss.detach(), logits.detach())
 
 
 def feed(
@@ -248,50 +236,6 @@ def feed(
         yield model.place(data.batch(batch, augment)), data.labels[batch].to(model.device)
 
 
-@torch.no_grad()
-def _take_over(
-    model: Model,
-    at: Workspace,
-    member: Submodel | None,
-    submodel: Submodel,
-    trained: Tensor,
-    constrain: Constrain | None,
-) -> None:
-    """Make values that the forward pass itself has changed (max-norm) those that are trained.
-
-    As in a plain loop, where the pass changes what the optimiser steps. Where trainable values are not the effective
-    weights they change by the same factor; what is not held stays 0.
-    """
-    if not (at.fetch() or model.rewritten):
-        return
-    if trained is not at.values:
-        effective = trained if constrain is None else constrain(trained)[0]
-        now = at.values if member is None else _placed(member, at.values, effective)
-        factor = torch.where(effective == 0, 1.0, now / effective)
-        trained.copy_(torch.where(effective == trained, now, trained * factor))
-    if submodel.indicator is not None:
-        trained.mul_(submodel.indicator)
-
-
-def _placed(member: Submodel, values: Tensor, rest: Tensor) -> Tensor:
-    """The member's values where it holds any, and the rest elsewhere, in the client's local vector."""
-    placed, held = torch.zeros_like(rest), torch.zeros_like(rest)
-    member.add_to(placed, values, 1.0)
-    member.count_in(held, 1.0)
-    return torch.where(held > 0, placed, rest)
-
-
-def _of_present_classes(
-    submodel: Submodel, model: Model, layout: Layout, data: Dataset, masked: bool
-) -> tuple[Tensor | None, Callable[[Tensor, Tensor], Tensor]]:
-    """What the client counts as a holder of, None for what it holds; and its loss."""
-    if not masked:
-        return None, partial(cross_entropy_loss, present=None)
-    counted = without_absent_classes(model, layout, data.labels).to(model.device)
-    loss_of = partial(cross_entropy_loss, present=data.labels.unique().to(model.device))
-    return counted if submodel.held is None else counted & submodel.held, loss_of
-
-
 def _of_their_own(parameters: Sequence[Tensor], gradients: Sequence[Tensor | None]) -> list[Tensor]:
     """Gradients that may be changed in place: zeros where there is none, a copy where two lie in the same memory.
 
@@ -310,12 +254,3 @@ def _of_their_own(parameters: Sequence[Tensor], gradients: Sequence[Tensor | Non
         own.append(gradient.clone(memory_format=torch.contiguous_format) if taken else gradient)
         seen.add(place)
     return own
-
-
-def cross_entropy_loss(logits: Tensor, labels: Tensor, *, present: Tensor | None) -> Tensor:
-    """Cross-entropy; with ``present`` the other classes' logits are 0 (they stay in the denominator)."""
-    if present is not None:
-        # not keep[present] = 1.0, which copies the value to a GPU and waits: no recording allows it
-        keep = torch.zeros(logits.shape[1], device=logits.device).index_fill_(0, present.to(logits.device), 1.0)
-        logits = logits * keep
-    return cross_entropy(logits.float(), labels)

@@ -37,10 +37,17 @@ class LocalTraining:
         decay: Factor of ``milestones``.
         absent_labels: ``keep``, or ``mask``: the scores of classes that the client has no example of are
             set to 0 before the loss, and the client counts as no holder of the classifier's entries of these
-            classes (HeteroFL's masked cross-entropy).
-        nested: Share of the steps, in [0, 1], that train a smaller member of the nested family that the client holds,
-            drawn evenly, instead of its whole submodel; as many steps in all. 0: none. For methods whose submodels
-            nest. Optimiser state goes on over all that the client holds.
+            classes (HeteroFL's masked cross-entropy); or ``adjust``: the logarithm of the client's class frequencies,
+            smoothed and times ``adjust_tau``, is added to the scores before the loss (logit adjustment).
+        adjust_tau: τ of ``adjust``.
+        nested: Share of the steps, in [0, 1], that train a smaller member of the nested family that the client holds;
+            as many steps in all. 0: none. For methods whose submodels nest. Optimiser state goes on over all that the
+            client holds.
+        nested_rule: What such a step trains: a smaller member, drawn evenly (``draw``); or the whole submodel and the
+            smallest member, the mean of their gradients (``sandwich``, two passes).
+        distill: With ``sandwich``, weight λ of the loss that draws the smaller member's outputs to the larger one's
+            in the same step; 0: none.
+        temperature: Of ``distill``.
         levels: Capacities of the family. Empty: those of the fleet, where there is one.
         precision: ``float32``, or ``bfloat16`` autocast with float32 weights, sums and optimiser.
     """
@@ -57,9 +64,13 @@ class LocalTraining:
     schedule: Literal["constant", "cosine", "milestones"] = "constant"
     milestones: tuple[int, ...] = ()
     decay: float = 0.1
-    absent_labels: Literal["keep", "mask"] = "keep"
+    absent_labels: Literal["keep", "mask", "adjust"] = "keep"
+    adjust_tau: float = 1.0
     precision: Literal["float32", "bfloat16"] = "float32"
     nested: float = 0.0
+    nested_rule: Literal["draw", "sandwich"] = "draw"
+    distill: float = 0.0
+    temperature: float = 1.0
     levels: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
@@ -77,8 +88,8 @@ class LocalTraining:
         self._check_numbers()
 
     def _check_numbers(self) -> None:
-        check_positive(self, "lr", "decay")
-        for name in ("momentum", "weight_decay", "clip_norm"):
+        check_positive(self, "lr", "decay", "temperature")
+        for name in ("momentum", "weight_decay", "clip_norm", "adjust_tau", "distill"):
             if not getattr(self, name) >= 0:
                 raise ValueError(f"{name} must be 0 or a positive number, got {getattr(self, name)}")
         if not (len(self.betas) == 2 and all(0 <= beta < 1 for beta in self.betas)):

@@ -32,11 +32,11 @@ from fedfibos.analysis.theory import (
 )
 from fedfibos.backend.topk import top_k
 from fedfibos.common.statistics import spread
-from fedfibos.local import cross_entropy_loss
 from fedfibos.method import Method, Scored
 from fedfibos.methods._fisher import PerExampleError
 from fedfibos.model import Model, has_batch_norm
 from fedfibos.params import Params
+from fedfibos.steps.loss import cross_entropy_loss
 from fedfibos.submodel import Mask, Submodel, budget
 from fedfibos.types import Client, Dataset, State
 

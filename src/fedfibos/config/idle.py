@@ -19,6 +19,8 @@ RULES: tuple[Idle, ...] = (
     (("data.partition.min_size", "data.partition.max_attempts"), "data.partition.scheme", ("dirichlet-by-class",)),
     (("local.momentum",), "local.optimizer", ("sgd",)),
     (("local.betas",), "local.optimizer", ("adamw",)),
+    (("local.adjust_tau",), "local.absent_labels", ("adjust",)),
+    (("local.distill", "local.temperature"), "local.nested_rule", ("sandwich",)),
     (("local.milestones", "local.decay"), "local.schedule", ("milestones",)),
 )
 """Keys, the key that decides whether they matter, and the values with which they do; a method's own are beside it."""

@@ -9,9 +9,10 @@ import torch
 from torch import Tensor, nn
 
 from fedfibos.channels.costs import Bounded, Cost, byte_cost, width_within
-from fedfibos.local import Constrain, local_training
+from fedfibos.local import local_training
 from fedfibos.model import Model
 from fedfibos.params import Layout, Params, is_normalisation, maskable_names
+from fedfibos.steps.nested import Constrain
 from fedfibos.submodel import Submodel, check_capacity, full
 from fedfibos.types import Client, Upload
 

@@ -1,0 +1,1 @@
+"""What a local step is made of: where it runs, and its loss."""
