@@ -58,7 +58,7 @@ def experiment(tmp_path, monkeypatch):
         "@dataclass(frozen=True)\n"
         "class Loses(FedAvg):\n"
         "    def train(self, model, params, submodel, client):\n"
-        "        if client.capacity < 1.0:\n"
+        "        if client.capacity < 1.0 and client.round > 0:\n"
         "            raise LocalTrainingError('it is too small')\n"
         "        return super().train(model, params, submodel, client)\n"
     )
@@ -67,13 +67,13 @@ def experiment(tmp_path, monkeypatch):
         'data.name = "digits"\nmodel = { name = "mlp", options = { hidden = [4] } }\n'
         'method.name = "loses_a_class:Loses"\n'
         "local = { steps = 1, batch_size = 8 }\n"
-        "federation = { clients = 4, cohort = 4, rounds = 3, capacities = { 1.0 = 0.5, 0.5 = 0.5 } }\n"
+        "federation = { clients = 4, cohort = 4, rounds = 4, capacities = { 1.0 = 0.5, 0.5 = 0.5 } }\n"
     )
     (tmp_path / "study.toml").write_text('base = "e.toml"\nseeds = [0]\n')
     return tmp_path
 
 
-MESSAGE = "capacity 0.5: all its clients were rejected in 3 of the 3 rounds that it took part in (it is too small)"
+MESSAGE = "capacity 0.5: all its clients were rejected in 3 of the 4 rounds that it took part in (it is too small)"
 
 
 def test_a_run_ends_with_a_line_and_a_code_of_its_own(experiment, capsys):
@@ -81,10 +81,10 @@ def test_a_run_ends_with_a_line_and_a_code_of_its_own(experiment, capsys):
     assert main(["run", *arguments]) == 3
     assert capsys.readouterr().out.splitlines()[-1] == MESSAGE
     final = json.loads((experiment / "run" / "final.json").read_text())
-    assert final["rejected_classes"] == {"0.5": {"rounds": 3, "of": 3, "reason": "it is too small"}}
+    assert final["rejected_classes"] == {"0.5": {"rounds": 3, "of": 4, "reason": "it is too small"}}
     assert final["rejected"] == 6
-    assert main(["run", *arguments, "--resume", "federation.rounds=3"]) == 3  # it is finished, and says so again
-    assert main(["run", *arguments[:1], "--out", str(experiment / "two"), "federation.rounds=2", "--workers", "1"]) == 0
+    assert main(["run", *arguments, "--resume", "federation.rounds=4"]) == 3  # it is finished, and says so again
+    assert main(["run", *arguments[:1], "--out", str(experiment / "two"), "federation.rounds=3", "--workers", "1"]) == 0
     assert "rejected_classes" not in json.loads((experiment / "two" / "final.json").read_text())
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -110,10 +111,19 @@ def simulate(
             "params_sha256": checkpoint.params.sha256(),
             **summarise(rounds),
         }
-        if lost := rejected_classes(rounds, world.population.took_part):
+        if lost := rejected_classes(rounds, partial(_took_part, experiment, world)):
             final["rejected_classes"] = lost
         directory.finish(final)
         return final
+
+
+def _took_part(experiment: Experiment, world: World, record: Mapping[str, Any]) -> Iterator[tuple[int, float]]:
+    """The participants of a line of ``rounds.jsonl``, each with its capacity in that round."""
+    federation, t = experiment.federation, record["round"] - 1
+    ids = record.get("participants")
+    if ids is None:  # nobody was rejected
+        ids = sample(federation.clients, federation.cohort, experiment.seed, t)
+    return zip(ids, world.population.capacities.of(ids, t), strict=True)
 
 
 def num_workers(asked: int | None, device: str, cohort: int) -> int:

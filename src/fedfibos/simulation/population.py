@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -96,11 +96,6 @@ class Population:
     def everyone(self, t: int) -> list[Client]:
         """All clients as they are in round t."""
         return self.clients(list(range(len(self))), t)
-
-    def took_part(self, record: Mapping[str, Any]) -> list[tuple[int, float]]:
-        """The participants of a line of ``rounds.jsonl``, each with its capacity in that round."""
-        ids = record["participants"]
-        return list(zip(ids, self.capacities.of(ids, record["round"] - 1), strict=True))
 
     @cached_property
     def mean_size(self) -> float:
