@@ -106,8 +106,12 @@ def changes(content: bytes, step: int) -> Iterator[tuple[str, bytes]]:
         yield f"cut to {at}", content[:at]
 
 
-@pytest.mark.parametrize("step", [THINLY, EVERY])
-def test_no_changed_byte_is_believed(written, step):
+ALL = [pytest.param(home, 1, marks=pytest.mark.slow) for home in ("none", "memory", "client")]
+
+
+@pytest.mark.parametrize(("home", "step"), [*((home, THINLY) for home in HOMES), *ALL])
+def test_no_changed_byte_is_believed(tmp_path, home, step):
+    written = Written(tmp_path / "run", home)
     tried = 0
     for path in written.own_files():
         content = path.read_bytes()

@@ -9,8 +9,9 @@ import pytest
 
 from fedfibos.config.experiment import load_experiment, to_toml
 from fedfibos.report.records import read_record
+from fedfibos.runs.made import latest_environment
 from fedfibos.runs.reading import RecordError
-from fedfibos.runs.record import RunDirectory, latest_environment
+from fedfibos.runs.record import RunDirectory
 
 EVALUATION = {
     "global": {"full": 0.5, "submodels": {"1.0": 0.5, "mean": 0.5}},

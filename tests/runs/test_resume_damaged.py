@@ -7,6 +7,7 @@ import shutil
 
 import pytest
 
+from fedfibos.cli import main
 from fedfibos.config.experiment import load_experiment, to_toml
 from fedfibos.runs.record import RunDirectory
 from fedfibos.simulation import simulate
@@ -115,3 +116,22 @@ def test_a_run_whose_last_evaluation_was_dropped_is_gone_on_with_twice(tmp_path)
     resumed = simulate(long, tmp_path / "run", resume=True, workers=1, on_warning=warnings.append)
     assert not any("checkpoint" in text for text in warnings)
     assert {**resumed, "seconds": 0} == {**whole, "seconds": 0}
+
+
+@pytest.mark.parametrize(
+    ("old", "new"), [("seed = 0", "seed = 4"), ("lr = 0.05", "lr = 0.04"), ('"digits"', '"digitr"')]
+)
+def test_a_run_is_not_gone_on_with_as_a_damaged_configuration_says(broken_off, tmp_path, capsys, old, new):
+    """``fedfibos run RUN --resume`` takes the experiment from the run directory itself."""
+    run = tmp_path / "run"
+    shutil.copytree(broken_off[0], run)
+    text = (run / "config.toml").read_text()
+    assert text.count(old) == 1
+    (run / "config.toml").write_text(text.replace(old, new).replace("rounds = 4", "rounds = 6"))
+    rounds = (run / "rounds.jsonl").read_bytes()
+    code = main(["run", str(run), "--out", str(run), "--resume", "--workers", "1"])
+    error = capsys.readouterr().err
+    assert code != 0
+    assert f"{run / 'config.toml'}" in error or "data set" in error or "data.name" in error
+    assert "Traceback" not in error
+    assert (run / "rounds.jsonl").read_bytes() == rounds

@@ -6,6 +6,7 @@ import re
 
 import pytest
 
+from fedfibos.cli import main
 from fedfibos.config.experiment import load_experiment, to_toml
 from fedfibos.round import NoUploadError
 from fedfibos.runs.reading import RecordError
@@ -153,3 +154,16 @@ def test_overwriting_removes_the_run_and_nothing_else(tmp_path, experiment):
     }  # fmt: skip
     assert all(path.read_text() == "mine" for path in mine)
     assert simulate(experiment, out, workers=1, overwrite=True)["params_sha256"] == whole["params_sha256"]
+
+
+def test_the_command_overwrites_only_when_told(tmp_path, experiment, capsys):
+    toml, out = str(tmp_path / "experiment.toml"), tmp_path / "one"
+    assert main(["run", toml, "--out", str(out), "--workers", "1"]) == 0
+    before = (out / "final.json").read_bytes()
+    assert main(["run", toml, "seed=1", "--out", str(out), "--workers", "1"]) != 0
+    assert "pass --overwrite to run anew" in capsys.readouterr().err
+    assert main(["run", toml, "seed=1", "--out", str(out), "--resume", "--overwrite"]) == 2
+    assert "pass one of them" in capsys.readouterr().err
+    assert (out / "final.json").read_bytes() == before
+    assert main(["run", toml, "seed=1", "--out", str(out), "--overwrite", "--workers", "1"]) == 0
+    assert '"seed": 1' in (out / "final.json").read_text()

@@ -26,8 +26,8 @@ from fedfibos.config.sections import Evaluation, MethodChoice, Run
 from fedfibos.data.partition import Partition
 from fedfibos.methods import METHODS
 from fedfibos.report.records import Record
+from fedfibos.runs.made import DEALT, INITIAL
 from fedfibos.runs.reading import RecordError
-from fedfibos.runs.record import DEALT, INITIAL
 from fedfibos.training import LocalTraining
 
 DATA_NAMES = {"cifar10": "CIFAR-10", "cifar100": "CIFAR-100", "ag_news": "AG News", "fashion_mnist": "Fashion-MNIST"}

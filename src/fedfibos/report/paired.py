@@ -14,8 +14,8 @@ from fedfibos.config.sections import MethodChoice
 from fedfibos.report.groups import Group, Problem, file_names
 from fedfibos.report.table import Cell, Table, row
 from fedfibos.report.tables import NONE, headline
+from fedfibos.runs.made import DEALT, INITIAL
 from fedfibos.runs.reading import RecordError
-from fedfibos.runs.record import DEALT, INITIAL
 
 
 def difference(one: Group, other: Group, *keys: str) -> Spread | None:

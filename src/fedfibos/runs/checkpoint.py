@@ -21,11 +21,11 @@ from torch import Tensor
 
 from fedfibos.common.formatting import first_line
 from fedfibos.params import Layout, Params
-from fedfibos.runs.files import CHECKPOINT, CLIENTS, ROUNDS
+from fedfibos.runs.files import CHECKPOINT, CLIENTS, CONFIG, ROUNDS
 from fedfibos.runs.manifest import META, Manifest, decode
 from fedfibos.runs.reading import RecordError
 from fedfibos.runs.rounds import digests, same_history
-from fedfibos.runs.same_experiment import ELSEWHERE
+from fedfibos.runs.same_experiment import ELSEWHERE, settings_digest
 from fedfibos.runs.synced import remove, sha256_of, sync_file, sync_folder, sync_write, write_tensors
 from fedfibos.scores.files import Bytes, FileRows, Home, RowFile
 from fedfibos.scores.rows import MemoryRows, Rows
@@ -59,7 +59,7 @@ class CheckpointStore:
     """The checkpoints of one run directory."""
 
     def __init__(self, run: Path, home: Home = "memory", score_bytes: Bytes = 4) -> None:
-        self.folder, self.rounds = run / CHECKPOINT, run / ROUNDS
+        self.run, self.folder, self.rounds = run, run / CHECKPOINT, run / ROUNDS
         self.home, self.score_bytes = home, score_bytes
         self.rows_folder = run / CLIENTS if home == "client" else self.folder / "rows"
         self._written: dict[int, tuple[Tensor, str, str]] = {}  # client -> (its row, file, SHA-256)
@@ -101,7 +101,8 @@ class CheckpointStore:
             files[self._row_path(rows[client])] = digest
         writes = state.rows.writes if isinstance(state.rows, FileRows) else None
         history = digests(self.rounds, checkpoint.round)
-        return Manifest(checkpoint.round, layout.size, layout.digest.hex(), files, rows, writes, *history)
+        settings = settings_digest(self.run)
+        return Manifest(checkpoint.round, layout.size, layout.digest.hex(), files, rows, writes, settings, *history)
 
     def load_latest(self, layout: Layout, warn: Callable[[str], None], *, to_go_on: bool = False) -> Checkpoint | None:
         """The newest sound checkpoint; damaged ones are reported through ``warn`` and passed over.
@@ -114,13 +115,16 @@ class CheckpointStore:
 
         Raises:
             OtherModelError: It is of another model, or of the same with other parts held.
-            RecordError: Sound checkpoints are there, and the rounds on record are those of none.
+            RecordError: A sound checkpoint is there, of other settings than those in ``config.toml``, or after other
+                rounds than those on record.
         """
         left, other_past = self._finished(), False
         while left:
             path = left.pop()
             try:
                 manifest = self._sound(path)
+                if manifest.settings != settings_digest(self.run):
+                    raise RecordError(f"{self.run / CONFIG} is damaged: it is not what {path.name} was written under")
                 checkpoint = self._load(path, manifest, layout)
                 if not to_go_on or same_history(self.rounds, manifest.round, manifest.records, manifest.evaluation):
                     return checkpoint

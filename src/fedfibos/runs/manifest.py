@@ -32,6 +32,7 @@ class Manifest:
         files: Path of each file as seen from the checkpoint's folder -> its SHA-256.
         rows: Client -> name of the file of its row.
         row_writes: Versions of rows written so far; None where rows are kept in memory.
+        settings: Digest of the settings that no resumption may change; see :mod:`fedfibos.runs.same_experiment`.
         records: Digest of the lines of ``rounds.jsonl`` up to this round; see :mod:`fedfibos.runs.rounds`.
         evaluation: Digest of the last of these lines' evaluation; None where it has none.
     """
@@ -42,6 +43,7 @@ class Manifest:
     files: dict[str, str]
     rows: dict[Count, str]
     row_writes: Count | None
+    settings: str
     records: str
     evaluation: str | None
 

@@ -29,10 +29,8 @@ except ImportError:  # not a POSIX system: nothing keeps two processes from one 
 
 from fedfibos.common.atomic_files import write_whole
 from fedfibos.common.dotted_keys import flat
-from fedfibos.runs.environment import describe
 from fedfibos.runs.files import (
     CONFIG,
-    ENVIRONMENT,
     FINAL,
     LOCK,
     ROUNDS,
@@ -41,18 +39,11 @@ from fedfibos.runs.files import (
     remove_own,
     written_or_said,
 )
-from fedfibos.runs.own_code import keep_code, own_code, warn_of_changes
+from fedfibos.runs.made import note_environment
+from fedfibos.runs.own_code import keep_code, own_code
 from fedfibos.runs.reading import RecordError
 from fedfibos.runs.rounds import checked, encoded, lines_of
 from fedfibos.runs.same_experiment import ELSEWHERE, ROUNDS_KEY, check_same, settings_in
-from fedfibos.runs.shapes import ENVIRONMENT_SHAPE
-from fedfibos.runs.stored import is_stored, read_object
-
-DEALT = "dealt_sha256"
-"""Key of ``environment.json``: digest of who has which examples."""
-
-INITIAL = "initial_sha256"
-"""Key of ``environment.json``: digest of the parameters that the run begins with."""
 
 
 class BusyError(RecordError):
@@ -121,7 +112,8 @@ class RunDirectory:
             overwrite: Whether a run that is already there is removed first; files that are not a run's stay.
             device: ``cpu`` or ``cuda``, for ``environment.json``.
             warn: Told where the user's own code has changed since.
-            began: Digests of what the run begins with, for ``environment.json``: :data:`DEALT`, :data:`INITIAL`.
+            began: Digests of what the run begins with, for ``environment.json``:
+                :data:`fedfibos.runs.made.DEALT`, :data:`fedfibos.runs.made.INITIAL`.
 
         Raises:
             RecordError: It holds another experiment (names the first key that differs), a run of the same one while
@@ -137,7 +129,7 @@ class RunDirectory:
                 remove_own(out)
                 write_whole(out / CONFIG, config)
             if changed or not (out / FINAL).exists():  # nothing is made of a finished run
-                directory._note_environment(device, own_code(config), warn, began or {})
+                note_environment(out, device, own_code(config), warn, began or {})
                 keep_code(out, config)
             directory._drop_unfinished_line()
         return directory
@@ -239,46 +231,8 @@ class RunDirectory:
         except BlockingIOError:
             raise BusyError(f"{self.path} is another process's: wait for it, or choose another --out") from None
 
-    def _note_environment(
-        self, device: str, own: Mapping[str, Any], warn: Callable[[str], None], began: Mapping[str, str]
-    ) -> None:
-        """Record where the run is made; a resumption in another environment is added to it.
-
-        Raises:
-            RecordError: The data were dealt otherwise before.
-        """
-        path = self.path / ENVIRONMENT
-        now = {**describe(device), **own, **began}
-        if not path.exists():
-            write_whole(path, json.dumps(now, indent=2) + "\n")
-            return
-        first = read_object(path, ENVIRONMENT_SHAPE)
-        resumed = first.pop("resumed", [])
-        latest = resumed[-1] if resumed else first
-        warn_of_changes(self.path, latest, own, warn)
-        if latest.get(DEALT, began.get(DEALT)) != began.get(DEALT, latest.get(DEALT)):
-            raise RecordError(
-                f"{self.path} holds a run whose clients had other examples: other data files, or another version of "
-                f"numpy or torch (there {latest.get('numpy')}, {latest['torch']}): {ELSEWHERE}"
-            )
-        if any(latest.get(key) != value for key, value in now.items() if key != "command"):
-            write_whole(path, json.dumps({**first, "resumed": [*resumed, now]}, indent=2) + "\n")
-
     def _drop_unfinished_line(self) -> None:
         """Cut off what a kill in the middle of a write left behind the last line break."""
         path = self.path / ROUNDS
         if path.exists() and not (content := path.read_bytes()).endswith(b"\n"):
             os.truncate(path, content.rfind(b"\n") + 1)
-
-
-def latest_environment(run: Path) -> Mapping[str, Any]:
-    """Where a run was last gone on with; nothing where it does not say.
-
-    Raises:
-        RecordError: The file is damaged.
-    """
-    path = run / ENVIRONMENT
-    if not is_stored(path):
-        return {}
-    made = read_object(path, ENVIRONMENT_SHAPE)
-    return [made, *made.get("resumed", [])][-1]  # type: ignore[no-any-return]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import tomllib
 from collections.abc import Mapping
 from contextlib import suppress
@@ -37,6 +39,18 @@ FREE = frozenset(
 def fixed_settings(config: str) -> dict[str, Any]:
     """The settings, of a TOML text, that no resumption may change: dotted key -> value."""
     return {key: value for key, value in flat(tomllib.loads(config)).items() if key not in FREE and key != ROUNDS_KEY}
+
+
+def settings_digest(run: Path) -> str:
+    """By what a checkpoint knows the settings of its run: a run may be gone on with as its own ``config.toml`` says.
+
+    Empty where the file is not there or cannot be read.
+    """
+    try:
+        settings = fixed_settings((run / CONFIG).read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return ""
+    return hashlib.sha256(json.dumps(settings, sort_keys=True, default=str).encode()).hexdigest()
 
 
 def settings_in(run: Path) -> dict[str, Any]:

@@ -20,7 +20,8 @@ from fedfibos.round import RoundReport, federated_round, sample
 from fedfibos.runs.checkpoint import Checkpoint, CheckpointStore
 from fedfibos.runs.classes import rejected_classes
 from fedfibos.runs.environment import usable_cores
-from fedfibos.runs.record import DEALT, INITIAL, RunDirectory, check_usable
+from fedfibos.runs.made import DEALT, INITIAL
+from fedfibos.runs.record import RunDirectory, check_usable
 from fedfibos.runs.summary import summarise
 from fedfibos.simulation.dropout import leaving_out, silent
 from fedfibos.simulation.workers import Executor, executor

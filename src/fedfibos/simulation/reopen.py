@@ -8,9 +8,9 @@ from pathlib import Path
 
 from fedfibos.config.experiment import Experiment, to_toml
 from fedfibos.runs.files import CONFIG
+from fedfibos.runs.made import latest_environment
 from fedfibos.runs.own_code import own_code, warn_of_changes
 from fedfibos.runs.reading import RecordError
-from fedfibos.runs.record import latest_environment
 from fedfibos.runs.stored import experiment_of, is_stored
 from fedfibos.simulation import Checkpoint, CheckpointStore, World, build_world
 

@@ -16,9 +16,10 @@ from fedfibos.config.experiment import to_toml
 from fedfibos.config.study import PlannedRun, Study
 from fedfibos.round import NoUploadError
 from fedfibos.runs.files import CONFIG, FINAL
+from fedfibos.runs.made import latest_environment
 from fedfibos.runs.own_code import changed_code, own_code
 from fedfibos.runs.reading import RecordError
-from fedfibos.runs.record import BusyError, latest_environment
+from fedfibos.runs.record import BusyError
 from fedfibos.runs.shapes import FINAL_SHAPE
 from fedfibos.runs.stored import experiment_of, is_stored, read_object
 from fedfibos.simulation import Interrupted, WorkerError, simulate
