@@ -16,6 +16,9 @@ from fedfibos.common.validation import FieldError
 MOST_LEVELS = 16
 """Capacities of a nested family at most."""
 
+LARGEST = 10**9
+"""Of counts: beyond it nothing can be meant."""
+
 
 @dataclass(frozen=True)
 class LocalTraining:
@@ -85,6 +88,8 @@ class LocalTraining:
         for name in ("steps", "epochs", "batch_size"):
             if (value := getattr(self, name)) is not None and value < 1:
                 raise ValueError(f"{name} must be at least 1, got {value}")
+            if value is not None and value > LARGEST:
+                raise ValueError(f"{name} must be at most {LARGEST:,}, got {value}")
         self._check_numbers()
 
     def _check_numbers(self) -> None:

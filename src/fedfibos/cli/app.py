@@ -60,6 +60,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _run(arguments: list[str]) -> int:
     """Parse and carry out; what goes wrong is raised, which Click's own ``main`` would answer in ways of its own."""
     command = typer.main.get_command(app)
+    if wrong := next((text for text in arguments if "\0" in text), None):
+        raise click.UsageError(f"an argument must not have a null character, got {wrong[:200]!r}")
     try:
         with command.make_context("fedfibos", arguments) as context:
             return int(command.invoke(context) or 0)

@@ -57,7 +57,7 @@ def source_sha256(what: str, name: str) -> str | None:
     """
     try:
         file = inspect.getsourcefile(inspect.unwrap(_imported(what, name)))
-    except TypeError:  # written in C, say
+    except (TypeError, OSError):  # written in C, say
         return None
     return None if file is None else hashlib.sha256(Path(file).read_bytes()).hexdigest()
 

@@ -46,8 +46,21 @@ def check_name(what: str, name: object, known: Iterable[str]) -> None:
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """``; did you mean 'x'?``, or nothing where no name is near."""
-    near = difflib.get_close_matches(name, list(known), n=1)
-    return f"; did you mean {near[0]!r}?" if near else ""
+    near = nearest(name, known)
+    return "" if near is None else f"; did you mean {near!r}?"
+
+
+def nearest(name: str, known: Iterable[str]) -> str | None:
+    """The name that is likely to be meant, if any; capitals, hyphens and underscores do not count."""
+    plain: dict[str, str] = {}
+    for one in known:
+        plain.setdefault(_plain(one), one)
+    near = difflib.get_close_matches(_plain(name), list(plain), n=1)
+    return plain[near[0]] if near else None
+
+
+def _plain(name: str) -> str:
+    return name.lower().replace("-", "").replace("_", "").replace(" ", "")
 
 
 def listed(names: Iterable[str]) -> str:
@@ -69,6 +82,8 @@ def checked(cls: Any, values: Any, path: str) -> Any:
     """
     try:
         return _adapter(cls).validate_json(json.dumps(values, default=str), strict=True)
+    except RecursionError:
+        raise ExperimentError(f"{path} is nested too deeply", path) from None
     except ValidationError as error:
         raise _translated(error, path) from None
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -80,7 +81,7 @@ def load_experiment(path: Path | str, overrides: Sequence[str | Layer] = ()) -> 
         ExperimentError: In one line: the file, the key, what was got, what was wanted, the nearest valid name.
     """
     path = Path(path)
-    layers = read_layers(path / "config.toml" if path.is_dir() else path)
+    layers = read_layers(_file(path))
     if path.is_dir():
         _check_simulated(layers[-1], path)
     return _layered([*layers, *as_layers(overrides)], own_code=not path.is_dir() or bool(overrides))
@@ -117,6 +118,13 @@ def _layered(layers: Sequence[Layer], own_code: bool) -> Experiment:
         except ValueError as error:
             raise ExperimentError(f"{layer.source}: {error}") from None
     return _build(values, layers, own_code)
+
+
+def _file(path: Path) -> Path:
+    """The experiment file that a path names: itself, or that of a run directory."""
+    with suppress(OSError, ValueError):  # what is wrong with the name is said where the file is read
+        return path / "config.toml" if (path / "config.toml").exists() else path
+    return path
 
 
 def to_toml(experiment: Experiment) -> str:

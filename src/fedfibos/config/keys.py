@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fedfibos.common.user_code import is_own
-from fedfibos.common.validation import check_name, did_you_mean, listed
+from fedfibos.common.validation import check_name, listed, nearest
 from fedfibos.config.sections import SECTIONS, field_names
+from fedfibos.config.synonyms import synonym
 from fedfibos.data.partition import Partition
 from fedfibos.methods import METHODS
 from fedfibos.models import options_of
@@ -60,9 +61,18 @@ def _option_keys(model: Any) -> list[str]:
     return ["options.*"] if is_own(model) else [f"options.{name}" for name in options_of(model)]
 
 
+FEW = 6
+"""Keys that a message lists; where a table has more, ``fedfibos settings`` does."""
+
+
 def _unknown(path: str, siblings: Sequence[str], keys: Sequence[str]) -> str:
-    """An unknown key, and the key of that name in another section, or the nearest beside it."""
-    leaf = path.rpartition(".")[2]
-    elsewhere = [key for key in keys if key.rpartition(".")[2] == leaf]
-    near = f"; did you mean {elsewhere[0]!r}?" if elsewhere else did_you_mean(path, siblings)
-    return f"unknown key {path!r}{near or '; it must be ' + listed(siblings)}"
+    """An unknown key, and what it may mean: the same name elsewhere, another program's word, a slip of the pen."""
+    section, _, leaf = path.rpartition(".")
+    elsewhere = next((key for key in keys if key.rpartition(".")[2] == leaf), None)
+    if meant := elsewhere or synonym(path, [*keys, "seed"]):
+        return f"unknown key {path!r}; did you mean {meant!r}?"
+    if near := nearest(leaf, (key.rpartition(".")[2] for key in siblings)):
+        return f"unknown key {path!r}; did you mean {(f'{section}.{near}' if section else near)!r}?"
+    if len(siblings) <= FEW:
+        return f"unknown key {path!r}; it must be {listed(siblings)}"
+    return f"unknown key {path!r}; see: fedfibos settings" + (f" {section}" if section else "")

@@ -36,7 +36,7 @@ def read_toml(path: Path) -> dict[str, Any]:
         ExperimentError: It cannot be read, or is not TOML in UTF-8.
     """
     try:
-        return toml_in(path.read_bytes(), str(path))
+        return toml_in(_content(path), str(path))
     except OSError as error:
         raise ExperimentError(f"{path}: cannot be read: {error.strerror}") from None
 
@@ -48,11 +48,61 @@ def toml_in(content: bytes, source: str) -> dict[str, Any]:
         ExperimentError: It is not TOML in UTF-8.
     """
     try:
-        return tomllib.loads(content.decode("utf-8-sig"))
-    except RecursionError:
-        raise ExperimentError(f"{source}: is not valid TOML: tables or arrays are nested too deep") from None
-    except ValueError as error:  # bad TOML or bad UTF-8
+        return _parsed(content.decode("utf-8-sig"))
+    except UnicodeDecodeError as error:
+        raise ExperimentError(
+            f"{source}: is not UTF-8 text, as TOML must be: byte {error.start} is 0x{error.object[error.start]:02x}"
+        ) from None
+    except ValueError as error:
         raise ExperimentError(f"{source}: is not valid TOML: {error}") from None
+
+
+LARGEST = 2**24
+"""Bytes of an experiment file."""
+
+DEEPEST = 16
+"""Tables and arrays within each other; ours have four."""
+
+
+def _content(path: Path) -> bytes:
+    """The bytes of a regular file of a size that people write.
+
+    Raises:
+        ExperimentError: It is something else.
+        OSError: It cannot be read.
+    """
+    if str(path) == "-":
+        raise ExperimentError("-: standard input is not read, wanted the name of an experiment file")
+    if path.is_dir():
+        raise ExperimentError(f"{path}: is a folder, wanted an experiment file or a run directory")
+    if path.exists() and not path.is_file():
+        raise ExperimentError(f"{path}: is no regular file, wanted an experiment file")
+    if path.is_file() and (size := path.stat().st_size) > LARGEST:
+        raise ExperimentError(f"{path}: has {size:,} bytes, wanted an experiment file (at most {LARGEST:,})")
+    return path.read_bytes()
+
+
+def _parsed(text: str) -> dict[str, Any]:
+    """The tables of TOML.
+
+    Raises:
+        ValueError: It is none, or nested deeper than anything here reads.
+    """
+    try:
+        values = tomllib.loads(text)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+    level: list[Any] = [values]
+    for _ in range(DEEPEST):
+        level = [
+            inner
+            for outer in level
+            if isinstance(outer, dict | list)
+            for inner in (outer.values() if isinstance(outer, dict) else outer)
+        ]
+    if level:
+        raise ValueError(f"it is nested more than {DEEPEST} deep")
+    return values
 
 
 def read_layers(path: Path, derived: tuple[Path, ...] = ()) -> list[Layer]:
@@ -65,6 +115,8 @@ def read_layers(path: Path, derived: tuple[Path, ...] = ()) -> list[Layer]:
     Raises:
         ExperimentError: A file that cannot be read, is a study, or has itself as a base.
     """
+    if "\0" in str(path):
+        raise ExperimentError(f"{str(path)!r}: the name of a file must not have a null character")
     if path.resolve() in derived:
         raise ExperimentError(f"{path}: base must not lead back to the same file")
     values = read_toml(path)
@@ -107,7 +159,9 @@ def _override(text: str) -> dict[str, Any]:
     key, equals, literal = text.partition("=")
     pieces = key.strip().split(".")
     if not equals or not all(pieces):
-        raise ExperimentError(f"an override must be section.key=value, got {text!r}")
+        raise ExperimentError(f"an override must be section.key=value, got {text[:200]!r}")
+    if len(pieces) > DEEPEST:
+        raise ExperimentError(f"{COMMAND_LINE}: {key[:40]}... is nested more than {DEEPEST} deep")
     value: Any = _literal(literal.strip())
     for piece in reversed(pieces):
         value = {piece: value}
@@ -117,9 +171,11 @@ def _override(text: str) -> dict[str, Any]:
 def _literal(text: str) -> Any:
     """A TOML literal, a number such as ``.1`` or ``1.``, or else the text itself."""
     try:
-        parsed = tomllib.loads(f"value = {text}")
+        parsed = _parsed(f"value = {text}")
     except tomllib.TOMLDecodeError:
         return float(text) if re.fullmatch(r"[+-]?(\d+\.|\.\d+)", text) else text
+    except ValueError as error:  # nested too deeply, or an integer of thousands of digits
+        raise ExperimentError(f"{COMMAND_LINE}: {text[:40]!r}...: {error}") from None
     return parsed["value"] if len(parsed) == 1 else text
 
 

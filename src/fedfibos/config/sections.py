@@ -23,7 +23,10 @@ from fedfibos.scores.files import Bytes, Home
 from fedfibos.training import LocalTraining
 
 Seed = Annotated[int, Field(ge=0, lt=2**63)]
-Positive = Annotated[int, Field(ge=1)]
+LARGEST = 10**9
+"""Of counts: beyond it nothing here can be meant, and tables of that many entries do not fit a memory."""
+
+Positive = Annotated[int, Field(ge=1, le=LARGEST)]
 Norm = Literal["group", "batch", "none"]
 VERBS = ("personal", "init", "extract", "train", "update", "aggregate")
 """What a method must have: the members of :class:`fedfibos.method.Method`."""
@@ -304,7 +307,7 @@ class Evaluation:
     every: Positive = 10
     batch_size: Positive = 500
     submodel_clients: Positive | None = None
-    recalibration_samples: Annotated[int, Field(ge=2)] = 5000
+    recalibration_samples: Annotated[int, Field(ge=2, le=LARGEST)] = 5000
     validation: Annotated[float, Field(ge=0, lt=1)] = 0.0
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import tomli_w
 from pydantic import TypeAdapter
 
-from fedfibos.config.sections import SECTIONS, Data, MethodChoice, ModelChoice
+from fedfibos.config.sections import LARGEST, SECTIONS, Data, MethodChoice, ModelChoice
 from fedfibos.data import DATA_SETS
 from fedfibos.data.partition import Partition
 from fedfibos.methods import METHODS, PRESETS
@@ -133,7 +133,7 @@ def _values(schema: Mapping[str, Any]) -> str:
         return " or ".join(_values(option) for option in several)
     if "enum" in schema:
         return _words(schema["enum"])
-    bounds = [f"{words} {schema[bound]:g}" for bound, words in BOUNDS.items() if bound in schema]
+    bounds = [f"{words} {schema[bound]:g}" for bound, words in BOUNDS.items() if schema.get(bound, LARGEST) != LARGEST]
     return ", ".join([TYPES[schema["type"]], *bounds])
 
 

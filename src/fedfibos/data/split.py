@@ -37,38 +37,43 @@ class Split:
     name: str = ""
     owners: Tensor | None = None
 
+    @property
+    def _said(self) -> str:
+        """What messages call it: a user's own has no name before it is loaded by one."""
+        return f"data set {self.name!r}" if self.name else "the data set"
+
     def __post_init__(self) -> None:
         if isinstance(self.classes, str) or not isinstance(self.classes, Sequence):
             raise ValueError(
-                f"data set {self.name!r}: classes must be the names of the classes, "
+                f"{self._said}: classes must be the names of the classes, "
                 f"got {self.classes if isinstance(self.classes, str | int) else type(self.classes).__name__!r}"
             )
         for what, data in (("training", self.train), ("test", self.test)):
             if missing := [name for name in ("labels", "batch", "subset", "__len__") if not hasattr(data, name)]:
                 raise ValueError(
-                    f"data set {self.name!r}: {what} examples must be a fedfibos.types.Dataset, such as "
+                    f"{self._said}: {what} examples must be a fedfibos.types.Dataset, such as "
                     f"fedfibos.data.TensorData(inputs, labels), got {type(data).__name__} without {', '.join(missing)}"
                 )
             if not len(data):
-                raise ValueError(f"data set {self.name!r}: it must have {what} examples, got none")
+                raise ValueError(f"{self._said}: it must have {what} examples, got none")
             try:
                 check_labels(data.labels, len(data))
             except ValueError as error:
-                raise ValueError(f"data set {self.name!r}: {what} {error}") from error
+                raise ValueError(f"{self._said}: {what} {error}") from error
             low, high = int(data.labels.min()), int(data.labels.max())
             if low < 0 or high >= len(self.classes):
                 raise ValueError(
-                    f"data set {self.name!r}: {what} labels must be in 0..{len(self.classes) - 1}, positions among "
+                    f"{self._said}: {what} labels must be in 0..{len(self.classes) - 1}, positions among "
                     f"its classes, got {low if low < 0 else high}"
                 )
 
         if self.owners is not None:
             wanted, owners = f"int64 of shape ({len(self.train)},), one a training example", self.owners
             if not isinstance(owners, Tensor):
-                raise ValueError(f"data set {self.name!r}: owners must be {wanted}, got {type(owners).__name__}")
+                raise ValueError(f"{self._said}: owners must be {wanted}, got {type(owners).__name__}")
             if owners.dtype != torch.int64 or owners.shape != (len(self.train),):
                 got = f"{owners.dtype} of shape {tuple(owners.shape)}"
-                raise ValueError(f"data set {self.name!r}: owners must be {wanted}, got {got}")
+                raise ValueError(f"{self._said}: owners must be {wanted}, got {got}")
 
     def to(self, device: torch.device) -> Split:
         """The same with what can be there (images) on a device; texts are padded batch by batch on the CPU."""

@@ -19,6 +19,7 @@ from fedfibos.models.cnn import CNN
 from fedfibos.models.lenet import LeNet
 from fedfibos.models.mlp import MLP
 from fedfibos.models.resnet import resnet8, resnet18
+from fedfibos.models.size import check_size
 from fedfibos.models.text import text_classifier
 from fedfibos.params import check_float32, is_normalisation
 from fedfibos.types import Dataset
@@ -67,8 +68,10 @@ def build(
     if norm is not None:
         options["norm"] = norm
     with torch.random.fork_rng(devices=[]):
-        torch.default_generator.manual_seed(seed)
         shape = {"num_classes": num_classes, "input_shape": input_shape}
+        if not is_own(name) and builder is not text_classifier:  # that one has the size of a file on this machine
+            check_size(lambda: builder(**shape, **options))
+        torch.default_generator.manual_seed(seed)
         module = (
             called("model.name", name, builder, **shape, **options) if is_own(name) else builder(**shape, **options)
         )
@@ -79,7 +82,14 @@ def build(
 
 def parameters_of(name: str) -> Mapping[str, inspect.Parameter]:
     """Every parameter of the function behind a model's name; of a user's own, as it is annotated."""
-    return inspect.signature(find("model.name", name, MODELS), eval_str=not is_own(name)).parameters
+    builder = find("model.name", name, MODELS)
+    try:
+        return inspect.signature(builder, eval_str=not is_own(name)).parameters
+    except (TypeError, ValueError):  # written in C
+        raise ValueError(
+            f"model.name = {name!r}: it must be a function or class of Python's whose parameters can be read, got a "
+            f"built-in {type(builder).__name__}: wrap it in a function"
+        ) from None
 
 
 def check_options(name: str, options: Iterable[str]) -> None:
