@@ -3,13 +3,20 @@ PYTHON ?= python3.11
 BIN := .venv/bin
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo test docs lint test-slow test-flower bench install clean
+.PHONY: demo fast test docs lint test-slow test-flower bench install clean
 
 demo: install
 	$(BIN)/fedfibos demo
 
 test: install lint
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow" --durations=5
+
+# Unit tests of the rooms that most edits touch, in half a minute on two cores; nothing is installed or linted.
+# T chooses others: make fast T=tests/flower
+T ?= tests/channels tests/common/test_formatting.py tests/config tests/data tests/methods tests/test_design.py \
+	tests/test_submodel.py tests/wire
+fast:
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow" $(T)
 
 # The site, from docs/ and the docstrings, in docs/_build; a warning is an error. `make test` builds it too.
 docs: install

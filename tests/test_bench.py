@@ -77,7 +77,7 @@ def test_the_page_is_the_results(benchmarks):
     assert performance.PAGE.read_text(encoding="utf-8") == performance.page()
 
 
-def test_the_gpu_script_runs_on_a_cpu_and_its_floor_counts_the_papers_run(benchmarks):
+def test_the_gpu_scripts_floor_counts_the_papers_run(benchmarks):
     gpu = benchmarks("gpu")
     floor = gpu.floor(torch.device("cpu"), True)
     assert floor["forward_macs"] == 555_422_720  # ResNet-18 on 32 x 32
@@ -86,11 +86,17 @@ def test_the_gpu_script_runs_on_a_cpu_and_its_floor_counts_the_papers_run(benchm
         6 * floor["forward_macs"] * images / (floor["bf16_tflops"] * 1e12)
     )
     assert gpu.selection(torch.device("cpu"), True)["same"]
+
+
+@pytest.mark.slow
+def test_the_gpu_script_runs_on_a_cpu(benchmarks):
+    gpu = benchmarks("gpu")
     assert len(gpu.engine(torch.device("cpu"), True)) == 4 + 1  # and what was recorded
     assert set(gpu.simulations(torch.device("cpu")).values()) == {True}
     assert gpu.step(torch.device("cpu"), True)["channels last"]["1 side by side"] > 0
 
 
+@pytest.mark.slow
 def test_the_gpu_script_keeps_what_a_piece_found_and_what_another_died_of(benchmarks, tmp_path, monkeypatch):
     gpu = benchmarks("gpu")
     monkeypatch.setattr(

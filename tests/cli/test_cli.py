@@ -3,7 +3,6 @@
 import contextlib
 import io
 import json
-import os
 import re
 import signal
 import subprocess
@@ -198,19 +197,19 @@ def test_every_method_says_what_it_selects_and_where_it_is_from(name):
     )
 
 
-def test_a_table_in_a_pipe_is_whole_unless_a_width_is_asked_for(tmp_path):
+def test_a_table_in_a_pipe_is_whole_unless_a_width_is_asked_for(tmp_path, monkeypatch, capsys):
     """A pipe has no width: rich takes 80, and cuts numbers off."""
     text = (FEDAVG.parent / "fedfibos.toml").read_text()
     own = tmp_path / "a_method_with_a_long_name.py"
     own.write_text("from fedfibos.methods import FedAvg as Method_with_a_long_name_too\n")
     name = "a_method_with_a_long_name:Method_with_a_long_name_too"
     (tmp_path / "my.toml").write_text(text.replace('name = "fedfibos"', f'name = "{name}"', 1))
-    command = [sys.executable, "-m", "fedfibos", "methods", "my.toml"]
-    columns = {key: value for key, value in os.environ.items() if key != "COLUMNS"}
-    whole, cut = (
-        subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, check=True).stdout
-        for env in (columns, {**columns, "COLUMNS": "80"})
-    )
+    monkeypatch.delenv("COLUMNS", raising=False)
+    assert main(["methods", str(tmp_path / "my.toml")]) == 0
+    whole = capsys.readouterr().out
+    monkeypatch.setenv("COLUMNS", "80")
+    assert main(["methods", str(tmp_path / "my.toml")]) == 0
+    cut = capsys.readouterr().out
     assert "…" not in whole
     assert "…" in cut
 
