@@ -1,4 +1,4 @@
-"""Commands that train nothing: ``report``, ``methods``, ``settings``, ``data``."""
+"""Commands that train nothing: ``report``, ``methods``, ``axes``, ``settings``, ``data``."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from fedfibos.cli.code_folders import search_beside
-from fedfibos.cli.options import DataDir, not_an_option
+from fedfibos.cli.options import DataDir, Overrides, not_an_option
 from fedfibos.cli.terminal import console_here
 
 
@@ -94,6 +94,19 @@ def _bytes(text: str | None, option: str) -> float | None:
         return bytes_in(text)
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint=option) from None
+
+
+def axes(
+    experiment: Annotated[Path, typer.Argument(help="Experiment file (TOML), or a run directory.")],
+    overrides: Overrides = None,
+    data_dir: DataDir = None,
+) -> None:
+    """Print which dimensions of a model's tensors are the same channels, as Python to paste and change."""
+    from fedfibos.cli.axes import show_axes
+    from fedfibos.config.experiment import load_experiment
+
+    search_beside(experiment)
+    show_axes(load_experiment(experiment, overrides or ()), data_dir)
 
 
 def settings(
