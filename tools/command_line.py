@@ -13,8 +13,21 @@ HEAD = """# Command line
 
 Generated from the commands. `fedfibos COMMAND --help` prints the same.
 
-Exit codes: 0 done; 1 the run failed; 2 wrong usage or a wrong experiment; 130 interrupted. An error is
-one line on standard error. With `FEDFIBOS_TRACEBACK=1` it is a traceback.
+## Exit codes
+
+| code | meaning |
+|---|---|
+| 0 | Done. |
+| 1 | Failed: it began and could not go on (every upload of a round was rejected, a worker died, the disk is full, another process has the run directory). The same command may succeed later. |
+| 2 | Refused: the command line, the experiment, its data, its model or the run directory is not what is wanted. Nothing was trained. The same command gives the same answer until something is changed. |
+| 130 | Interrupted by Ctrl-C or SIGTERM. A run writes a checkpoint first and says how to go on. |
+| 141 | The reader of the output is gone, as in `fedfibos run ... \\| head -1`. A run that has finished rounds writes a checkpoint first. |
+
+`sweep` ends with 0 where every run has its results, with 2 where all those without results were refused, and with 1
+otherwise.
+
+An error is one line on standard error, and so is each warning. With `FEDFIBOS_TRACEBACK=1` in the environment an error
+is a traceback: attach it to a report of a fault.
 """
 
 

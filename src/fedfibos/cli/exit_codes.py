@@ -1,4 +1,4 @@
-"""What a command ends with, and which error means which (docs/reference/command_line.md).
+"""What a command ends with, and which error means which (the documentation's page of the command line).
 
 Refused: nothing was trained or written, and the same command gives the same answer until the command line, the
 experiment, its data or its code is changed. Failed: it began and could not go on; the same command may do.
