@@ -15,13 +15,14 @@ Generated from the commands. `fedfibos COMMAND --help` prints the same.
 
 ## Exit codes
 
-| code | meaning |
-|---|---|
-| 0 | Done. |
-| 1 | Failed: it began and could not go on (every upload of a round was rejected, a worker died, the disk is full, another process has the run directory). The same command may succeed later. |
-| 2 | Refused: the command line, the experiment, its data, its model or the run directory is not what is wanted. Nothing was trained. The same command gives the same answer until something is changed. |
-| 130 | Interrupted by Ctrl-C or SIGTERM. A run writes a checkpoint first and says how to go on. |
-| 141 | The reader of the output is gone, as in `fedfibos run ... \\| head -1`. A run that has finished rounds writes a checkpoint first. |
+- **0**: done.
+- **1**: failed. It began and could not go on: every upload of a round was rejected, a worker died, the disk is full,
+  another process has the run directory. The same command may succeed later.
+- **2**: refused. The command line, the experiment, its data, its model or the run directory is not what is wanted.
+  Nothing was trained. The same command gives the same answer until something is changed.
+- **130**: interrupted by Ctrl-C or SIGTERM. A run writes a checkpoint first and says how to go on.
+- **141**: the reader of the output is gone, as in `fedfibos run ... | head -1`. A run that has finished rounds writes a
+  checkpoint first.
 
 `sweep` ends with 0 where every run has its results, with 2 where all those without results were refused, and with 1
 otherwise.
