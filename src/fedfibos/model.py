@@ -16,6 +16,7 @@ from fedfibos.channels.costs import Cost, parameter_cost
 from fedfibos.channels.declared import named_axes, named_units
 from fedfibos.channels.derive import derive_axes
 from fedfibos.channels.macs import mac_cost
+from fedfibos.channels.nested import Chain, chain
 from fedfibos.channels.resize import resized
 from fedfibos.common.copies import copied
 from fedfibos.common.inputs import Inputs
@@ -114,6 +115,10 @@ def _lies_as(parameter: Tensor, view: Tensor) -> bool:
     return parameter.data_ptr() == view.data_ptr() and parameter.stride() == view.stride()
 
 
+MOST_WORKSPACES = 16
+"""Of slices. A round's capacities are fewer; a family's members count too."""
+
+
 @dataclass(frozen=True)
 class Model:
     """Architecture, layout and axes. Holds no parameter values of its own but the initial ones.
@@ -144,6 +149,9 @@ class Model:
     recorded: bool = False
     _workspaces: dict[Any, Workspace] = field(default_factory=dict, init=False, repr=False, compare=False)
     _derived: dict[str, Axes] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _chains: dict[tuple[str, ...], tuple[Tensor, Chain]] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
     _costs: dict[Any, Cost] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def with_own_workspaces(self, *, recorded: bool = False) -> Model:
@@ -196,6 +204,21 @@ class Model:
             self._costs["parameters"] = parameter_cost(self.axes, self.layout)
         return self._costs["parameters"]
 
+    def chain(self, ranked: Tensor, costs: Mapping[str, Cost]) -> Chain:
+        """The chain of slices of those scores; the last is remembered, as clients of all capacities ask for it.
+
+        Args:
+            ranked: Score of every channel, axis after axis; see :func:`fedfibos.channels.nested.chain`.
+            costs: What is bounded, by name.
+        """
+        scores, made = self._chains.get(tuple(costs), (None, None))
+        if scores is not None and made is not None and torch.equal(scores, ranked) and made.costs == costs:
+            return made
+        split = zip(self.axes.sizes, ranked.split(list(self.axes.sizes.values())), strict=True)
+        made = chain(self.axes, {axis: of.tolist() for axis, of in split}, costs)
+        self._chains[tuple(costs)] = ranked, made
+        return made
+
     def _derive_axes(self) -> Axes:
         if self.table is None and self.example is None:
             raise ValueError("slicing needs an example batch or a table of axes, got a model with neither")
@@ -221,13 +244,20 @@ class Model:
         return inputs.to(self.device, non_blocking=True)
 
     def workspace(self, submodel: Submodel) -> Workspace:
-        """The scratch space for submodels of that shape, made on first use."""
+        """The scratch space for submodels of that shape, made on first use.
+
+        Of slices the last :data:`MOST_WORKSPACES` are kept: where importance chooses widths, every round has others.
+        """
         widths = submodel.widths
-        if widths not in self._workspaces:
+        work = self._workspaces.pop(widths, None)
+        if work is None:
             module = self.module if widths is None else resized(self.module, self.axes, dict(widths))
-            layout = submodel.local_layout(self.layout)
-            self._workspaces[widths] = Workspace(module, layout, self.device, self.recorded)
-        return self._workspaces[widths]
+            work = Workspace(module, submodel.local_layout(self.layout), self.device, self.recorded)
+        self._workspaces[widths] = work  # at the end: the last one used
+        slices = [known for known in self._workspaces if known is not None]
+        for oldest in slices[:-MOST_WORKSPACES]:
+            del self._workspaces[oldest]
+        return work
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle without the scratch space."""

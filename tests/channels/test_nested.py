@@ -11,7 +11,7 @@ from torch import nn
 from fedfibos.channels.axes import Axes, Part, axes_table
 from fedfibos.channels.costs import Cost, Length, Shrinking, parameter_cost
 from fedfibos.channels.derive import derive_axes
-from fedfibos.channels.nested import UNSEEN, narrowed
+from fedfibos.channels.nested import UNSEEN, chain
 from fedfibos.models import build
 from fedfibos.params import layout_of
 from zoo import ZOO, zoo
@@ -50,7 +50,7 @@ def test_the_chain_on_paper():
     """Cost a + 3b, 2 + 2 channels: 8. Score over saving, savings in eighths: a .8/.125, .2/.125; b .9/.375, .3/.375."""
     scores = {"a": [0.8, 0.2], "b": [0.3, 0.9]}
     axes = Axes({"a": 2, "b": 2}, {})
-    left = [narrowed(axes, scores, {"parameters": ONE}, n / 8) for n in (8, 7, 5, 4)]
+    left = [chain(axes, scores, {"parameters": ONE}).kept(n / 8) for n in (8, 7, 5, 4)]
     assert left[0] == {"a": [0, 1], "b": [0, 1]}
     assert left[1] == {"a": [0, 1], "b": [1]}, "channel 0 of b has .3/.375 = .8, channel 1 of a .2/.125 = 1.6"
     assert left[2] == {"a": [0, 1], "b": [1]}
@@ -58,27 +58,30 @@ def test_the_chain_on_paper():
     with pytest.raises(
         ValueError, match=r"capacity 0\.375 allows 3 of 8 parameters, the narrowest slice of the model has 4"
     ):
-        narrowed(axes, scores, {"parameters": ONE}, 3 / 8)
+        chain(axes, scores, {"parameters": ONE}).kept(3 / 8)
 
 
 def test_of_equal_channels_the_one_that_saves_most_goes_then_the_last():
     scores = {"a": [0.0, 0.0, 0.0], "b": [0.0, 0.0]}
     axes = Axes({"a": 3, "b": 2}, {})
-    assert narrowed(axes, scores, {"parameters": ONE}, 8 / 9) == {"a": [0, 1, 2], "b": [0]}
-    assert narrowed(axes, scores, {"parameters": ONE}, 5 / 9) == {"a": [0, 1], "b": [0]}
-    assert narrowed(axes, scores | {"b": [0.0, UNSEEN]}, {"parameters": ONE}, 8 / 9) == {"a": [0, 1, 2], "b": [0]}
-    assert narrowed(axes, scores | {"a": [UNSEEN, 0.0, 0.0]}, {"parameters": ONE}, 8 / 9) == {"a": [1, 2], "b": [0, 1]}
+    assert chain(axes, scores, {"parameters": ONE}).kept(8 / 9) == {"a": [0, 1, 2], "b": [0]}
+    assert chain(axes, scores, {"parameters": ONE}).kept(5 / 9) == {"a": [0, 1], "b": [0]}
+    assert chain(axes, scores | {"b": [0.0, UNSEEN]}, {"parameters": ONE}).kept(8 / 9) == {"a": [0, 1, 2], "b": [0]}
+    assert chain(axes, scores | {"a": [UNSEEN, 0.0, 0.0]}, {"parameters": ONE}).kept(8 / 9) == {
+        "a": [1, 2],
+        "b": [0, 1],
+    }
 
 
 def test_several_budgets_at_once_are_all_kept():
     other = Cost({(Length(0, (("a", 1),)), Length(0, (("b", 1),))): 1})
     scores = {"a": [0.4, 0.3, 0.2, 0.1], "b": [0.4, 0.3, 0.2, 0.1]}
     axes = Axes({"a": 4, "b": 4}, {})
-    kept = narrowed(axes, scores, {"parameters": ONE, "macs": other}, 0.5)
+    kept = chain(axes, scores, {"parameters": ONE, "macs": other}).kept(0.5)
     a, b = len(kept["a"]), len(kept["b"])
     assert a + 3 * b <= 8
     assert a * b <= 8
-    alone = narrowed(axes, scores, {"parameters": ONE}, 1 / 2)
+    alone = chain(axes, scores, {"parameters": ONE}).kept(1 / 2)
     assert len(alone["a"]) + 3 * len(alone["b"]) <= 8
 
 
@@ -90,7 +93,7 @@ def test_smaller_slices_lie_within_larger_ones(name):
     scores = {axis: torch.rand(size, generator=generator).tolist() for axis, size in axes.sizes.items()}
     before = {axis: list(range(size)) for axis, size in axes.sizes.items()}
     for share in (0.9, 0.5, 0.4):
-        kept = narrowed(axes, scores, {"parameters": cost}, share)
+        kept = chain(axes, scores, {"parameters": cost}).kept(share)
         widths = {axis: len(chosen) for axis, chosen in kept.items()}
         assert cost.at(widths) <= share * cost.at(axes.sizes) + 1e-9
         assert all(set(kept[axis]) <= set(before[axis]) for axis in kept)
@@ -101,7 +104,7 @@ def test_a_channel_that_nothing_maskable_holds_costs_nothing_and_stays():
     module = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 2))
     axes = axes_table(module, {"h": 4}, {"0.weight": ("h", None), "0.bias": (Part("h"),), "1.weight": (None, "h")})
     cost = parameter_cost(axes, layout_of(module, ["1.bias"]))
-    assert narrowed(axes, {"h": [1.0, 2.0, 3.0, 4.0]}, {"parameters": cost}, 1.0) == {"h": [0, 1, 2, 3]}
+    assert chain(axes, {"h": [1.0, 2.0, 3.0, 4.0]}, {"parameters": cost}).kept(1.0) == {"h": [0, 1, 2, 3]}
 
 
 def test_the_chain_of_a_resnet18_takes_less_than_a_second():
@@ -112,6 +115,6 @@ def test_the_chain_of_a_resnet18_takes_less_than_a_second():
         axis: torch.rand(n, generator=torch.Generator().manual_seed(n)).tolist() for axis, n in axes.sizes.items()
     }
     started = time.process_time()
-    narrowed(axes, scores, {"parameters": cost}, 1 / 16)
+    chain(axes, scores, {"parameters": cost}).kept(1 / 16)
     assert time.process_time() - started < 1.0
     assert axes.num_units > 2000

@@ -45,7 +45,12 @@ def experiment_task(experiment: Experiment, model: Model, **federation: Any) -> 
         **federation: Further fields of :class:`Federation`.
     """
     own = experiment.federation
-    fields = {"evaluate_every": experiment.evaluation.every, "weighting": own.weighting, **federation}
+    fields = {
+        "evaluate_every": experiment.evaluation.every,
+        "weighting": own.weighting,
+        "budget": own.budget,
+        **federation,
+    }
     return Task(
         experiment.build_method(),
         model,

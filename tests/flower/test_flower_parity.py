@@ -32,6 +32,10 @@ VARIANTS: dict[str, tuple[str, ...]] = {
     "fedfibos-cosine": ("method.name=fedfibos", "local.schedule=cosine"),
     "fedfibos-nested": ("method.name=fedfibos", "method.criterion=saliency", "local.nested=0.5"),
     "fiarse-nested": ("method.name=fiarse", "local.nested=0.5"),
+    "channels-nested": ("method.name=fedfibos-channels", "local.nested=0.5", "method.left_out=none"),
+    "channels-client": ("method.name=fedfibos-channels", "method.sharing=client", "method.hysteresis=0.2"),
+    "channels-operations": ("method.name=fedfibos-channels", 'federation.budget=["parameters", "macs"]'),
+    "heterofl-operations": ("method.name=heterofl", "federation.budget=macs"),
     "heterofl-nested": ("method.name=heterofl", "local.nested=0.5"),
 }
 

@@ -8,13 +8,17 @@ from dataclasses import replace
 import pytest
 import torch
 from torch import nn
+from torch.nn.functional import cross_entropy
 
 from fedfibos.aggregate import Sums
+from fedfibos.channels.family import with_nested
 from fedfibos.data.images import TensorData
+from fedfibos.local import Step
 from fedfibos.methods import METHODS, FedFIbOSChannels
+from fedfibos.methods._gates import GateObserver
 from fedfibos.model import model_of
 from fedfibos.models import build
-from fedfibos.round import federated_round
+from fedfibos.round import federated_round, submodel_for
 from fedfibos.soundness import fault
 from fedfibos.submodel import Slice, full, held_maskable, holding
 from fedfibos.training import LocalTraining
@@ -173,3 +177,82 @@ def test_what_cannot_be_is_said():
     assert FedFIbOSChannels().cautions(model, [0.5, 1.0]) == []
     (line,) = FedFIbOSChannels().cautions(model, [0.5, 0.25])
     assert line.startswith("no client holds the whole model (largest capacity 0.5): channels outside the first slice")
+
+
+def three_units():
+    """Input 1 -> three hidden channels of values 1, 2, 3 -> two logits, each the sum of some; no bias."""
+    module = nn.Sequential(nn.Linear(1, 3, bias=False), nn.Linear(3, 2, bias=False))
+    with torch.no_grad():
+        module[0].weight.copy_(torch.tensor([[1.0], [2.0], [3.0]]))
+        module[1].weight.copy_(torch.tensor([[1.0, 0.0, 1.0], [0.0, 1.0, 0.0]]))
+    return model_of(module, example=torch.zeros(2, 1))
+
+
+@pytest.mark.parametrize(("left_out", "unheld"), [("zero", 0.5), ("none", 1.0)])
+def test_a_nested_step_is_evidence_of_what_it_holds(left_out, unheld):
+    """Two steps by hand of a client that holds channels 1 and 2: one of both, one of channel 2 alone."""
+    model = three_units()
+    params = model.initial_params()
+    outer = model.axes.slice(model.layout, {"0": torch.tensor([1, 2])})
+    inner = model.axes.slice(model.layout, {"0": torch.tensor([2])})
+    (member,) = with_nested(outer, [inner], model.axes, model.layout).nested
+    observer, labels = GateObserver(model, outer, left_out), torch.tensor([0])
+    for submodel, held in ((outer, None), (inner, member)):
+        work = model.workspace(submodel)
+        module = work.load(submodel.gather(params.flat))
+        loss = cross_entropy(module(torch.ones(1, 1)), labels)
+        gradients = torch.autograd.grad(loss, work.parameters)
+        observer(Step(module, torch.ones(1, 1), labels, gradients, cross_entropy, held))
+    # all: logits (3, 2), dlogits (-q, q) with q = softmax(2, 3)[0]: gates of channel 1: 2q, of channel 2: -3q
+    # the member: logits (3, 0), dlogits (-r, r) with r = softmax(0, 3)[0]: gate of channel 2: -3r
+    q, r = softmax(2.0, 3.0), softmax(0.0, 3.0)
+    assert observer.estimate().tolist() == pytest.approx([unheld * 4 * q * q, (9 * q * q + 9 * r * r) / 2])
+
+
+def test_no_step_of_a_channel_is_no_estimate():
+    model = three_units()
+    outer = model.axes.slice(model.layout, {"0": torch.tensor([1, 2])})
+    assert GateObserver(model, outer, "none").estimate().tolist() == [NO_ESTIMATE, NO_ESTIMATE]
+
+
+@pytest.mark.parametrize("sharing", ["shared", "client"])
+def test_nested_steps_train_really_smaller_slices(sharing):
+    model = model_of(build("lenet", 4, (1, 8, 8), seed=1, channels=(8, 16), hidden=12), example=torch.zeros(2, 1, 8, 8))
+    method, params = FedFIbOSChannels(sharing=sharing), model.initial_params()
+    local = LocalTraining(steps=4, batch_size=4, lr=0.05, nested=0.5, levels=(1.0, 0.5, 0.25))
+    generator = torch.Generator().manual_seed(1)
+    data = TensorData(torch.randn(8, 1, 8, 8, generator=generator), torch.arange(8) % 4)
+    state = method.init(params)
+    for t in range(3):
+        cohort = [Client(n, capacity, t, 7, local, data) for n, capacity in enumerate((1.0, 0.5, 0.25))]
+        state, params, report = federated_round(method, model, state, params, cohort)
+        assert report.rejected == {}
+    submodel = submodel_for(method, model, state, params, cohort[0])
+    assert [member.num_held < submodel.num_held for member in submodel.nested] == [True, True]
+    assert len({member.widths for member in submodel.nested}) == 2
+    row = state.tensors["score"] if sharing == "shared" else state.rows.get(0)
+    assert bool((row.view(3, -1)[1] > 0).all())
+
+
+def test_widths_that_change_leave_no_workspace_behind():
+    model = model_of(build("mlp", 4, (1, 8, 8), seed=1, hidden=(40,)), example=torch.zeros(2, 1, 8, 8))
+    (axis,) = model.axes.sizes
+    pieces = [model.axes.slice(model.layout, {axis: torch.arange(n)}) for n in range(1, 40)]
+    full_size = model.workspace(full(model.layout))
+    made = [model.workspace(piece) for piece in pieces]
+    assert len(model._workspaces) == 17
+    assert model.workspace(full(model.layout)) is full_size
+    assert model.workspace(pieces[-1]) is made[-1]
+    assert model.workspace(pieces[0]) is not made[0]
+
+
+def test_the_chain_is_made_once_for_all_capacities():
+    model = model_of(build("mlp", 4, (1, 8, 8), seed=1, hidden=(40,)), example=torch.zeros(2, 1, 8, 8))
+    ranked, costs = torch.arange(40.0), {"parameters": model.parameters}
+    made = model.chain(ranked, costs)
+    assert model.chain(ranked.clone(), costs) is made
+    other = model.chain(ranked.flip(0), costs)
+    assert [next(iter(of.kept(0.5).values())) for of in (made, other)] == [list(range(21, 40)), list(range(19))]
+    both = model.chain(ranked, {**costs, "macs": model.macs})
+    assert both is not made
+    assert model.chain(ranked.flip(0), costs) is other

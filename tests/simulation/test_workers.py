@@ -82,7 +82,14 @@ def test_any_number_of_workers_gives_the_same_bytes(name, settings, workers):
 
 
 @pytest.mark.parametrize(
-    ("name", "settings"), [("fedfibos", {}), ("fedfibos", {"sharing": "client"}), ("fiarse", {}), ("heterofl", {})]
+    ("name", "settings"),
+    [
+        ("fedfibos", {}),
+        ("fedfibos", {"sharing": "client"}),
+        ("fedfibos-channels", {"left_out": "none"}),
+        ("fiarse", {}),
+        ("heterofl", {}),
+    ],
 )
 def test_nested_steps_give_the_same_bytes_in_workers_and_side_by_side(name, settings):
     of = setting(name, **settings)

@@ -156,6 +156,7 @@ class Shrinking:
         self.totals = [cost.at(sizes) for cost in costs]
         self._terms: list[tuple[int, Number, list[dict[str, int]], list[int]]] = []
         self._touched: dict[str, list[int]] = {axis: [] for axis in sizes}
+        self._neighbours: dict[str, list[str]] = {}
         self._saved: list[dict[str, Number]] = [dict.fromkeys(sizes, 0) for _ in costs]
         for number, cost in enumerate(costs):
             for lengths, factor in cost.terms.items():
@@ -171,7 +172,10 @@ class Shrinking:
 
     def neighbours(self, axis: str) -> list[str]:
         """The axes whose savings change with a channel of this one, itself included."""
-        return list(dict.fromkeys(a for t in self._touched[axis] for each in self._terms[t][2] for a in each))
+        if axis not in self._neighbours:
+            touched = [each for term in self._touched[axis] for each in self._terms[term][2]]
+            self._neighbours[axis] = list(dict.fromkeys([axis, *(other for each in touched for other in each)]))
+        return self._neighbours[axis]
 
     def drop(self, axis: str) -> None:
         """Take one channel away."""

@@ -30,12 +30,12 @@ import torch
 from torch import Tensor
 
 from fedfibos.aggregate import Average, Sums
-from fedfibos.channels.nested import UNSEEN, narrowed
+from fedfibos.channels.nested import UNSEEN
 from fedfibos.common.field_checks import check_fields, check_positive
 from fedfibos.local import local_training
 from fedfibos.method import Idle
 from fedfibos.methods._fisher import Ema
-from fedfibos.methods._gates import GateObserver
+from fedfibos.methods._gates import GateObserver, LeftOut
 from fedfibos.methods._slicing import costs_of, prefix, slice_of, width_of
 from fedfibos.model import Model
 from fedfibos.params import Params
@@ -57,6 +57,8 @@ class FedFIbOSChannels:
         start: What clients hold before any estimate: ``prefix``, the first channels, every axis in the same proportion
             (HeteroFL's slices), or ``estimate``, everything: of a pretrained model nothing is cut before the first
             estimates, and all clients need room for the whole model in that round.
+        left_out: What a nested step (``local.nested``) says of a channel that it leaves out: ``zero``, or ``none``,
+            nothing (:class:`~fedfibos.methods._gates.GateObserver`).
         every: Rounds between selections.
         hysteresis: A channel is ranked by its last score until the score has changed by more than this share.
         average: Who divides the sum of updates.
@@ -69,6 +71,7 @@ class FedFIbOSChannels:
     scope: Literal["global", "layer"] = "global"
     criterion: Literal["fisher", "first"] = "fisher"
     start: Literal["prefix", "estimate"] = "prefix"
+    left_out: LeftOut = "zero"
     every: int = 1
     hysteresis: float = 0.0
     average: Average = "holders"
@@ -117,20 +120,19 @@ class FedFIbOSChannels:
         costs = costs_of(model, client, scored=True)
         if ranked is None:
             return prefix(model, client.capacity, costs=costs)
-        scores = dict(zip(axes.sizes, (s.tolist() for s in ranked.split(list(axes.sizes.values()))), strict=True))
         width = width_of(model, client.capacity, "parameters", costs)  # also checks that the capacity can be met
         if self.scope == "layer":
-            order = {axis: sorted(range(len(of)), key=lambda c: (-of[c], c)) for axis, of in scores.items()}
-            kept = {axis: sorted(order[axis][:n]) for axis, n in axes.widths(width).items()}
+            split = zip(axes.widths(width).items(), ranked.split(list(axes.sizes.values())), strict=True)
+            kept = {axis: of.sort(descending=True, stable=True).indices[:n].sort().values for (axis, n), of in split}
         else:
-            kept = narrowed(axes, scores, costs, client.capacity)
+            kept = model.chain(ranked, costs).kept(client.capacity)
         if self.criterion == "first":
-            kept = {axis: list(range(len(chosen))) for axis, chosen in kept.items()}
-        return slice_of(model, {axis: torch.tensor(chosen) for axis, chosen in kept.items()})
+            kept = {axis: torch.arange(len(chosen)) for axis, chosen in kept.items()}
+        return slice_of(model, {axis: torch.as_tensor(chosen) for axis, chosen in kept.items()})
 
     def train(self, model: Model, params: Params, submodel: Submodel, client: Client) -> Upload:
         """Local training, squaring the derivatives of the gates on the way."""
-        observer = GateObserver(model, submodel)
+        observer = GateObserver(model, submodel, self.left_out)
         upload = local_training(model, params, submodel, client, observe=observer)
         return replace(upload, statistic=observer.estimate(), observed="units") if model.axes.sizes else upload
 
