@@ -85,6 +85,45 @@ def test_a_supernode_killed_in_a_round_is_named_and_the_others_go_on(tmp_path):
         assert set(second["rejected"]) <= {"1"}
 
 
+HANGS = """
+def data(context: Context) -> Dataset:
+    if context.node_config["client-id"] == 1 and {when}:
+        {hang}
+    return usual(context)
+"""
+
+
+@pytest.mark.parametrize(
+    "hang",
+    ["time.sleep(3600)", "signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGALRM}); time.sleep(3600)"],
+    ids=["asleep", "out of reach"],
+)
+def test_a_client_that_hangs_in_a_run_is_there_in_the_next(tmp_path, hang):
+    """Its app ends by itself after the deadline: by an exception, or from outside where none comes through."""
+    with fleet(tmp_path) as running:
+        processes = running.deployment.processes
+        app, flag = running.app / "fleet.py", tmp_path / "hang"
+        text = app.read_text().replace("def data(", "def usual(")
+        function = HANGS.format(when=f"pathlib.Path({str(flag)!r}).exists()", hang=hang)
+        text = text.replace("def test(config", f"{function}\n\ndef test(config", 1)
+        app.write_text(
+            text.replace("import torch\n", "import pathlib\nimport signal\nimport time\n\nimport torch\n", 1)
+        )
+        flag.touch()
+        config = {**SHORT, "federation.deadline": 20.0, "federation.wait": 1.0}
+        hung = running.run("hung", config, limit=300)
+        flag.unlink()
+        # From outside Python the process ends 30 s after the deadline, and its SuperNode notices within 60 s more.
+        wait_until(lambda: "it was not done within 20 s" in (log := processes.log("supernode-1").read_text())
+                   or "ClientApp crashed" in log or "Timeout (" in log, processes, limit=120)  # fmt: skip
+        sound = running.run("sound", {**config, "federation.wait": 120.0, "federation.deadline": 120.0}, limit=300)
+    assert [line["participants"] for line in hung.rounds] == [[0, 2]] * 2
+    assert "it did not say who it is within 20 s" in hung.rounds[0]["refused"].values()
+    assert sound.rounds[-1]["participants"] == [0, 1, 2]
+    assert sound.rounds[-1]["rejected"] == {}
+    assert len(sound.rounds[-1]["keys"]) == 3
+
+
 def test_everything_crashes_and_goes_on_to_the_same_parameters(tmp_path):
     """Client-held scores, SIGKILL to SuperLink and SuperNodes between rounds, then a new run with resume."""
     settings = {**SHORT, "federation.rounds": 3, "federation.scores": "client", "method.sharing": "client"}

@@ -18,14 +18,17 @@ from fedfibos.common.formatting import percent
 from fedfibos.flower.accelerator import usable
 from fedfibos.flower.client_app import MakeTask
 from fedfibos.flower.finished import Round, clients_of
-from fedfibos.flower.messages import arrays_of
+from fedfibos.flower.messages import Member, arrays_of
+from fedfibos.flower.one_line import in_one_line
 from fedfibos.flower.strategy import LOG, SubmodelStrategy
 from fedfibos.flower.task import Settings, Task
 from fedfibos.model import keeps_statistics
 from fedfibos.params import Params
 from fedfibos.runs.checkpoint import Checkpoint, CheckpointStore
 from fedfibos.runs.classes import rejected_classes, rejected_lines
+from fedfibos.runs.reading import RecordError
 from fedfibos.runs.record import RunDirectory
+from fedfibos.runs.same_experiment import FLEET_FREE
 from fedfibos.runs.summary import summarise
 from fedfibos.soundness import first_state
 from fedfibos.submodel import full
@@ -57,13 +60,14 @@ def server_app(task: MakeTask, test: MakeTest | None = None, calibration: MakeTe
     def main(grid: Grid, context: Context) -> None:
         """Run the rounds."""
         config = context.run_config
-        if "run-dir" not in config:
-            raise ValueError("the run configuration must have run-dir, the run directory to write")
-        made = task(config)
-        evaluation = None
-        if test is not None:
-            evaluation = on_test_set(made, test(config), None if calibration is None else calibration(config))
-        serve(made, grid, Path(str(config["run-dir"])), resume=bool(config.get("resume", False)), evaluation=evaluation)
+        with in_one_line():
+            if "run-dir" not in config:
+                raise ValueError("the run configuration must have run-dir, the run directory to write")
+            made, resume = task(config), bool(config.get("resume", False))
+            evaluation = None
+            if test is not None:
+                evaluation = on_test_set(made, test(config), None if calibration is None else calibration(config))
+            serve(made, grid, Path(str(config["run-dir"])), resume=resume, evaluation=evaluation)
 
     return app
 
@@ -95,12 +99,18 @@ class _Server:
 
     def __init__(self, task: Task, grid: Grid, out: Path, resume: bool, evaluation: Evaluate | None) -> None:
         self.task, self.grid, self.evaluation = task, grid, evaluation
-        self.directory = RunDirectory.open(out, task.settings, resume=resume)
+        _check_submodels(task)
+        self.directory = RunDirectory.open(out, task.settings, resume=resume, free=FLEET_FREE)
         self.store = CheckpointStore(out)
         checkpoint = self.store.load_latest(task.model.layout, LOG.warning, to_go_on=True) if resume else None
         if checkpoint is None:
             params = task.model.initial_params()
             checkpoint = Checkpoint(0, params, first_state(task.method, params))
+        if checkpoint.round > task.federation.rounds:
+            raise RecordError(
+                f"{out} has {checkpoint.round} finished rounds: to go on, federation.rounds must be at least "
+                f"{checkpoint.round}, got {task.federation.rounds}"
+            )
         self.now, self.written = checkpoint, checkpoint.round
         self.directory.go_on(checkpoint.round, task.settings, LOG.warning)
         self.started = time.perf_counter()
@@ -178,6 +188,22 @@ class _Server:
 def _took_part(record: Mapping[str, Any]) -> list[tuple[int, float]]:
     """The participants of a line of ``rounds.jsonl``, each with its capacity in that round."""
     return [(int(client), capacity) for client, capacity in record["capacities"].items()]
+
+
+def _check_submodels(task: Task) -> None:
+    """Raise ValueError where no client could take part, whatever its capacity: nobody is to be waited for then."""
+    params, faults = task.model.initial_params(), set()
+    state = first_state(task.method, params)
+    for capacity in (0.75, 0.5):
+        (client,) = clients_of(task, {0: Member(0, capacity, 1, 0)}, [0], 0)
+        try:
+            task.method.extract(task.model, state, params, client)
+        except ValueError as error:
+            faults.add(str(error))
+        else:
+            return
+    if len(faults) == 1:
+        raise ValueError(f"no capacity has a submodel of this model: {faults.pop()}")
 
 
 def _accuracies(record: Mapping[str, Any]) -> str:

@@ -16,7 +16,7 @@ import json
 import os
 import tomllib
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -43,14 +43,16 @@ from fedfibos.runs.made import note_environment
 from fedfibos.runs.own_code import keep_code, own_code
 from fedfibos.runs.reading import RecordError
 from fedfibos.runs.rounds import checked, encoded, lines_of
-from fedfibos.runs.same_experiment import ELSEWHERE, ROUNDS_KEY, check_same, settings_in
+from fedfibos.runs.same_experiment import ELSEWHERE, FREE, ROUNDS_KEY, check_same, settings_in
 
 
 class BusyError(RecordError):
     """A run directory that another process is writing."""
 
 
-def check_usable(out: Path, config: str, *, resume: bool = False, overwrite: bool = False) -> bool:
+def check_usable(
+    out: Path, config: str, *, resume: bool = False, overwrite: bool = False, free: Collection[str] = FREE
+) -> bool:
     """Whether the run of a directory is gone on with under other settings; nothing is written.
 
     A directory in which no round was finished is nobody's run: any experiment may begin in it.
@@ -60,6 +62,7 @@ def check_usable(out: Path, config: str, *, resume: bool = False, overwrite: boo
         config: The experiment, as the text of a TOML file with every setting.
         resume: As of :meth:`RunDirectory.open`.
         overwrite: As there.
+        free: As there.
 
     Raises:
         RecordError: As there.
@@ -69,7 +72,7 @@ def check_usable(out: Path, config: str, *, resume: bool = False, overwrite: boo
             raise RecordError(f"{out} is not empty and no run directory: choose another --out")
         if overwrite or not begun(out):
             return False
-        changed = check_same(out, config, resume)
+        changed = check_same(out, config, resume, free)
         if not resume:
             state = "a finished" if (out / FINAL).exists() else "an unfinished"
             raise RecordError(
@@ -100,6 +103,7 @@ class RunDirectory:
         device: str = "cpu",
         warn: Callable[[str], None] = lambda text: None,
         began: Mapping[str, str] | None = None,
+        free: Collection[str] = FREE,
     ) -> RunDirectory:
         """Start a run directory, or go on with one, of which only its environment is noted before :meth:`go_on`.
 
@@ -107,13 +111,14 @@ class RunDirectory:
             out: The directory; made if it is not there. With ``resume`` it may also be new or empty.
             config: What is run, as the text of a TOML file with every setting.
             resume: Whether a run of the same experiment that is already there is continued; with other values of
-                :data:`fedfibos.runs.same_experiment.FREE` too, and with more rounds than it had, unless its learning
+                ``free`` too, and with more rounds than it had, unless its learning
                 rate follows a schedule over all of them (``cosine``).
             overwrite: Whether a run that is already there is removed first; files that are not a run's stay.
             device: ``cpu`` or ``cuda``, for ``environment.json``.
             warn: Told where the user's own code has changed since.
             began: Digests of what the run begins with, for ``environment.json``:
                 :data:`fedfibos.runs.made.DEALT`, :data:`fedfibos.runs.made.INITIAL`.
+            free: Settings that a resumption may change.
 
         Raises:
             RecordError: It holds another experiment (names the first key that differs), a run of the same one while
@@ -121,7 +126,7 @@ class RunDirectory:
                 process's, or cannot be written.
         """
         directory = cls(out)
-        changed = check_usable(out, config, resume=resume, overwrite=overwrite)
+        changed = check_usable(out, config, resume=resume, overwrite=overwrite, free=free)
         with written_or_said(out):
             out.mkdir(parents=True, exist_ok=True)
             directory._lock()

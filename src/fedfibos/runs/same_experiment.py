@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -35,10 +35,13 @@ FREE = frozenset(
 )
 """Settings that change no round, or only when one ends: a run may be gone on with under others."""
 
+FLEET_FREE = FREE | {"federation.cohort", ROUNDS_KEY}
+"""Those of a fleet, which may grow or shrink, and whose run may end sooner."""
+
 
 def fixed_settings(config: str) -> dict[str, Any]:
-    """The settings, of a TOML text, that no resumption may change: dotted key -> value."""
-    return {key: value for key, value in flat(tomllib.loads(config)).items() if key not in FREE and key != ROUNDS_KEY}
+    """The settings, of a fleet's TOML text, that no resumption may change: dotted key -> value."""
+    return {key: value for key, value in flat(tomllib.loads(config)).items() if key not in FLEET_FREE}
 
 
 def settings_digest(run: Path) -> str:
@@ -71,8 +74,15 @@ def settings_in(run: Path) -> dict[str, Any]:
     return flat(there)
 
 
-def check_same(run: Path, config: str, resume: bool) -> bool:
+def check_same(run: Path, config: str, resume: bool, free: Collection[str] = FREE) -> bool:
     """Whether what is in a run directory is gone on with under other settings.
+
+    Args:
+        run: The run directory.
+        config: The experiment that is asked for, as a TOML text.
+        resume: Whether it is to be gone on with.
+        free: Settings that may be others then. More rounds may be asked for in any case, unless the learning rate
+            follows a schedule over all of them.
 
     Raises:
         RecordError: They would make it another experiment.
@@ -82,17 +92,18 @@ def check_same(run: Path, config: str, resume: bool) -> bool:
     keys.sort(key=lambda key: key == ROUNDS_KEY)  # last: it is what a run may be lengthened by
     changed = [key for key in keys if there.get(key) != here.get(key)]
     for key in changed:
-        if resume and (key in FREE or (key == ROUNDS_KEY and _longer(there, here))):
+        scheduled = key == ROUNDS_KEY and here.get("local.schedule") == "cosine"
+        if resume and not scheduled and (key in free or (key == ROUNDS_KEY and _longer(there, here))):
             continue
         old, new = (shown(d[key]) if key in d else "not set" for d in (there, here))
         why = ""
-        if key == ROUNDS_KEY and here.get("local.schedule") == "cosine":
+        if scheduled:
             why = " (a cosine schedule is over all rounds: with more, the first would have been others)"
         raise RecordError(f"{run} holds another experiment: {key} is {old} there, got {new}{why}: {ELSEWHERE}")
     return bool(changed)
 
 
 def _longer(there: Mapping[str, Any], here: Mapping[str, Any]) -> bool:
-    """Whether there are more rounds now and the first ones are as they were."""
+    """Whether there are more rounds now."""
     before, now = there.get(ROUNDS_KEY), here.get(ROUNDS_KEY)
-    return isinstance(before, int) and isinstance(now, int) and before < now and here.get("local.schedule") != "cosine"
+    return isinstance(before, int) and isinstance(now, int) and before < now
