@@ -19,7 +19,7 @@ from rich.console import Console
 from safetensors.torch import load_file
 from torch import nn
 
-from fedfibos.analysis.accuracy import correct
+from fedfibos.analysis.accuracy import answers
 from fedfibos.analysis.cost import cost
 from fedfibos.cli import main
 from fedfibos.cli.flower_commands import show_traffic
@@ -490,9 +490,9 @@ def test_as_many_personal_submodels_are_evaluated_as_the_task_says(tmp_path, mon
 
     def watched(model, params, trial, *rest):
         whole.append(trial.indices is None)
-        return correct(model, params, trial, *rest)
+        return answers(model, params, trial, *rest)
 
-    monkeypatch.setattr(importlib.import_module("fedfibos.flower.server_app"), "correct", watched)
+    monkeypatch.setattr(importlib.import_module("fedfibos.flower.server_app"), "answers", watched)
     nodes = [{"client-id": n, "capacity": 0.25} for n in range(3)]
     overrides = {"method.preset": "algorithm1", "federation.rounds": 1}
     for limit, wanted in (({}, 3), ({"federation.submodel_clients": 1}, 1)):

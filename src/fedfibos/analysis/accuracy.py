@@ -7,6 +7,7 @@
   mean over clients, and per capacity. Clients without a test example are left out.
 - *local, adjusted*: the same, with the log of the client's class frequencies added to the logits (Menon et al., ICLR
   2021): what any model gains from being told what every client knows, how often it has which class.
+- *by class*: balanced accuracy and macro F1 of the same submodels on the whole test set.
 
 No accuracy is ever taken on the statistics of a test batch: batch normalisation is recalibrated on training data,
 per submodel.
@@ -23,6 +24,7 @@ import torch
 from torch import Tensor, nn
 
 from fedfibos.analysis.class_priors import ClassPriors
+from fedfibos.analysis.class_scores import balanced_accuracy, macro_f1, majority_share
 from fedfibos.analysis.selections import Diagnostics
 from fedfibos.common.inputs import Inputs, forward
 from fedfibos.common.statistics import mean
@@ -44,7 +46,7 @@ class Trial:
 
 
 RunTrials = Callable[[Params, Iterable[Trial]], Iterator[Tensor]]
-"""Runs the pieces, here or elsewhere, and yields for each what :func:`correct` says of its examples."""
+"""Runs the pieces, here or elsewhere, and yields for each what :func:`answers` says of its examples."""
 
 
 def correct(
@@ -56,9 +58,23 @@ def correct(
     calibration: Dataset | None = None,
     priors: ClassPriors | None = None,
 ) -> Tensor:
-    """Whether each example is classified correctly by a submodel; bool, shape ``(2, n)``.
+    """Whether each example is classified correctly, bool, shape ``(2, n)``: the first rows of :func:`answers`."""
+    return answers(model, params, trial, test, batch_size, calibration, priors)[:2].bool()
 
-    The first row is of the model's own classes, the second of those adjusted by ``priors`` (without any, the same).
+
+def answers(
+    model: Model,
+    params: Params,
+    trial: Trial,
+    test: Dataset,
+    batch_size: int,
+    calibration: Dataset | None = None,
+    priors: ClassPriors | None = None,
+) -> Tensor:
+    """How a submodel classifies each example; int32, shape ``(3, n)``.
+
+    The first row is 1 where the model's own class is right, the second where that adjusted by ``priors`` is (without
+    any, the same); the third is the model's own class, −1 where its logits are not finite.
     A model that draws random numbers in evaluation draws the same ones for every trial, whoever evaluates it.
 
     Args:
@@ -88,16 +104,16 @@ def correct(
             for batch in indices.split(batch_size)
             if len(batch)
         ]
-    return torch.cat(hits, 1) if hits else torch.empty(2, 0, dtype=torch.bool)
+    return torch.cat(hits, 1) if hits else torch.empty(3, 0, dtype=torch.int32)
 
 
 def _hits(logits: Tensor, labels: Tensor, priors: ClassPriors | None, batch: Tensor) -> Tensor:
-    plain = right(logits, labels)
-    if priors is None:
-        return torch.stack([plain, plain])
-    adjusted = logits.float().clone()
-    adjusted[:, : priors.table.shape[1]] += priors.table[priors.row[batch]]
-    return torch.stack([plain, right(adjusted, labels)])
+    plain = adjusted = right(logits, labels)
+    if priors is not None:
+        told = logits.float().clone()
+        told[:, : priors.table.shape[1]] += priors.table[priors.row[batch]]
+        adjusted = right(told, labels)
+    return torch.stack([plain, adjusted, torch.where(_sound(logits), logits.argmax(1), -1)]).int()
 
 
 def right(logits: Tensor, labels: Tensor) -> Tensor:
@@ -179,6 +195,7 @@ def evaluate(
     test_parts: Sequence[Tensor],
     run: RunTrials,
     submodel_clients: int | None = None,
+    labels: Tensor | None = None,
 ) -> dict[str, Any]:
     """Evaluate a global model for the fleet it serves.
 
@@ -192,6 +209,7 @@ def evaluate(
         run: Runs the forward passes.
         submodel_clients: For methods whose submodels are personal: how many clients of each capacity enter the
             global accuracy of submodels (the lowest ids); None: all.
+        labels: Class of every test example, for what is measured class by class; None: it is not.
 
     Returns:
         The ``evaluation`` object of a ``rounds.jsonl`` line. Accuracies are fractions in [0, 1]; keys of capacities
@@ -221,21 +239,32 @@ def evaluate(
         (client.capacity, client.id): (everywhere, tensor)
         for (client, everywhere), tensor in zip(plan, run(params, trials()), strict=True)
     }
-    global_: dict[str, float | None] = {}
+    whole_test: dict[str, list[Tensor]] = {}
     local: dict[str, list[Tensor]] = {}
     for capacity, members in by_capacity.items():
         key, tried = str(capacity), members if method.personal else members[:1]
         on_test = [hits[capacity, client.id] for client in tried]
-        global_[key] = mean([share(tensor[0]) for everywhere, tensor in on_test if everywhere])
+        whole_test[key] = [tensor for everywhere, tensor in on_test if everywhere]
         own = []
         for client, (everywhere, tensor) in zip(members, on_test * (len(members) // len(tried)), strict=True):
             own.append(tensor[:, test_parts[client.id]] if everywhere else tensor)
         local[key] = [tensor for tensor in own if tensor.shape[1]]
+
+    def over_capacities(score: Callable[[Tensor], float]) -> dict[str, Any]:
+        by_key = {key: mean([score(tensor) for tensor in tensors]) for key, tensors in whole_test.items()}
+        average = mean([value for value in by_key.values() if value is not None])
+        return {"full": score(hits[1.0, whole.id][1]), "submodels": {**by_key, "mean": average}}
+
+    by_class: dict[str, Any] = {}
+    if labels is not None:
+        by_class = {
+            "balanced_accuracy": over_capacities(lambda tensor: balanced_accuracy(tensor[2], labels)),
+            "macro_f1": over_capacities(lambda tensor: macro_f1(tensor[2], labels)),
+            "majority_share": majority_share(labels),
+        }
     return {
-        "global": {
-            "full": share(hits[1.0, whole.id][1][0]),
-            "submodels": {**global_, "mean": mean([a for a in global_.values() if a is not None])},
-        },
+        "global": over_capacities(lambda tensor: share(tensor[0])),
+        **by_class,
         "local": {**_over_clients(local, 0), "adjusted": _over_clients(local, 1)},
         **diagnostics.result(),
     }

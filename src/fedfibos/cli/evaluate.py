@@ -35,6 +35,7 @@ def evaluate_run(run: Path, data_dir: Path | None, device: str, console: Console
         population.test_parts,
         lambda params, trials: (setting.hits(params, trial) for trial in trials),
         experiment.evaluation.submodel_clients,
+        world.split.test.labels,
     )
     written = {"round": at.round, **result, "environment": describe(device)}
     submodels, local = result["global"]["submodels"], result["local"]

@@ -31,7 +31,13 @@ def show_results(final: Mapping[str, Any], out: Path, console: Console) -> None:
         _add(table, f"  capacity {capacity}", curve)
     if "adjusted" in local:
         _add(table, "local, adjusted: mean", local["adjusted"]["mean"])
+    for score, title in (("balanced_accuracy", "balanced accuracy"), ("macro_f1", "macro F1")):
+        if score in final:
+            _add(table, f"global, full: {title}", final[score]["full"])
     console.print(table)
+    if (majority := final.get("majority_share")) is not None:
+        line = f"{percent(majority)} of the test examples are of the largest class: always answering it reaches that"
+        console.print(line, markup=False, highlight=False, soft_wrap=True)
     rejected = f", {final['rejected']} uploads rejected" if final["rejected"] else ""
     rejected += f", {final['silent']} never came" if "silent" in final else ""
     traffic = final["bytes"]

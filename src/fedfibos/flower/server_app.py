@@ -12,7 +12,7 @@ from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 from torch import Tensor
 
-from fedfibos.analysis.accuracy import Trial, correct, evaluate
+from fedfibos.analysis.accuracy import Trial, answers, evaluate
 from fedfibos.backend.determinism import reproducible
 from fedfibos.common.formatting import percent
 from fedfibos.flower.accelerator import usable
@@ -228,7 +228,7 @@ def on_test_set(task: Task, test: Dataset, calibration: Dataset | None = None) -
     model = task.model.on(usable(task.federation.device, "federation.device"))  # it copies parameters there
 
     def run(params: Params, trials: Any) -> Any:
-        return (correct(model, params, trial, test, BATCH, calibration) for trial in trials)
+        return (answers(model, params, trial, test, BATCH, calibration) for trial in trials)
 
     def evaluated(done: Round) -> dict[str, Any]:
         if task.federation.scores == "client":
@@ -242,6 +242,6 @@ def on_test_set(task: Task, test: Dataset, calibration: Dataset | None = None) -
         clients = clients_of(task, done.roster, list(done.roster), done.number)
         nothing = cast(Sequence[Tensor], dict.fromkeys(done.roster, torch.empty(0, dtype=torch.int64)))
         limit = task.federation.submodel_clients
-        return evaluate(task.method, task.model, done.state, done.params, clients, nothing, run, limit)
+        return evaluate(task.method, task.model, done.state, done.params, clients, nothing, run, limit, test.labels)
 
     return evaluated

@@ -29,12 +29,28 @@ def summarise(rounds: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
             "full": _curve([evaluation["global"]["full"] for evaluation in evaluations]),
             "submodels": {key: _curve([s.get(key) for s in submodels]) for key in _keys(submodels)},
         },
+        **_by_class(evaluations),
         "local_accuracy": {**_local(local), **({"adjusted": _local(adjusted)} if adjusted else {})},
         "bytes": {way: sum(record["bytes"][way] for record in rounds) for way in ("down", "up")},
         "seconds": round(sum(record["seconds"] for record in rounds), 3),
         "rejected": sum(len(record["rejected"]) for record in rounds),
         **({"silent": sum(len(record["silent"]) for record in rounds)} if "silent" in rounds[0] else {}),
     }
+
+
+def _by_class(evaluations: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Curves of what is measured class by class; nothing of older records, which have none."""
+    known = [evaluation for evaluation in evaluations if "majority_share" in evaluation]
+    if not known:
+        return {}
+    curves = {}
+    for score in ("balanced_accuracy", "macro_f1"):
+        submodels = [evaluation[score]["submodels"] for evaluation in known]
+        curves[score] = {
+            "full": _curve([evaluation[score]["full"] for evaluation in known]),
+            "submodels": {key: _curve([s.get(key) for s in submodels]) for key in _keys(submodels)},
+        }
+    return {**curves, "majority_share": known[-1]["majority_share"]}
 
 
 def _local(entries: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

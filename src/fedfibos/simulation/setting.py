@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from torch import Tensor
 
-from fedfibos.analysis.accuracy import Trial, correct
+from fedfibos.analysis.accuracy import Trial, answers
 from fedfibos.analysis.class_priors import ClassPriors
 from fedfibos.method import Method
 from fedfibos.model import Model
@@ -45,5 +45,5 @@ class Setting:
         return outcome_of(self.method, self.model, params, client, submodel)
 
     def hits(self, params: Params, trial: Trial) -> Tensor:
-        """Evaluate one submodel."""
-        return correct(self.model, params, trial, self.test, self.batch_size, self.calibration, self.priors)
+        """Evaluate one submodel; see :func:`fedfibos.analysis.accuracy.answers`."""
+        return answers(self.model, params, trial, self.test, self.batch_size, self.calibration, self.priors)
