@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -77,7 +79,9 @@ def batch_indices(
 
 @contextmanager
 def seeded(generator: torch.Generator, device: torch.device) -> Iterator[None]:
-    """Run a block (dropout) on its own random stream and leave torch's global streams as they were.
+    """Run a block (dropout) on its own random stream and leave the global streams as they were.
+
+    Torch's, and those of Python and numpy, which a user's forward or batches may draw from.
 
     ``torch.manual_seed`` is not used: without a CUDA device it formats a stack trace, which costs more than a small
     client's training.
@@ -89,13 +93,18 @@ def seeded(generator: torch.Generator, device: torch.device) -> Iterator[None]:
         index = torch.cuda.current_device() if device.index is None else device.index
         streams.append(torch.cuda.default_generators[index])
     before = [each.get_state() for each in streams]
+    pythons, arrays = random.getstate(), np.random.get_state()  # noqa: NPY002
     try:
+        random.seed(seed)
+        np.random.seed(seed % 2**32)  # noqa: NPY002
         for each in streams:
             each.manual_seed(seed)
         yield
     finally:
         for each, state in zip(streams, before, strict=True):
             each.set_state(state)
+        random.setstate(pythons)
+        np.random.set_state(arrays)  # noqa: NPY002
 
 
 def local_training(

@@ -3,18 +3,46 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 from torch import Tensor
 
 from fedfibos.aggregate import Sums
 from fedfibos.model import Model
 from fedfibos.params import Params
-from fedfibos.submodel import Submodel
+from fedfibos.submodel import Mask, Slice, Submodel
 from fedfibos.types import Client, State, Upload
 
 Idle = tuple[tuple[str, ...], str, tuple[str, ...]]
 """Settings, the one that decides whether they matter, and its values with which they do."""
+
+
+def answer(verb: str, got: Any, *wanted: type[Any]) -> Any:
+    """What a method's verb gave.
+
+    Raises:
+        ValueError: It is not what the verb must give.
+    """
+    if not isinstance(got, wanted):
+        names = [kind.__name__ for kind in wanted]
+        raise ValueError(f"a method's {verb} must return {' or '.join(names)}, got {type(got).__name__}")
+    return got
+
+
+def extracted(method: Method, model: Model, state: State, params: Params, client: Client) -> Submodel:
+    """The submodel that a method extracts for a client.
+
+    Raises:
+        ValueError: It is none, or a mask of another model.
+    """
+    submodel: Submodel = answer("extract", method.extract(model, state, params, client), Mask, Slice)
+    held, size = submodel.held, params.layout.size
+    if held is not None and held.shape != (size,):
+        raise ValueError(
+            f"a method's extract must hold or leave each of {size} parameters, a mask of shape ({size},), got one of "
+            f"shape {tuple(held.shape)} for client {client.id}"
+        )
+    return submodel
 
 
 class Method(Protocol):

@@ -20,7 +20,7 @@ from fedfibos.channels.nested import Chain, chain
 from fedfibos.channels.resize import resized
 from fedfibos.common.copies import copied
 from fedfibos.common.inputs import Inputs
-from fedfibos.params import Layout, Params, layout_of, maskable_names, params_of, without_overlaps
+from fedfibos.params import Layout, Params, check_finite, layout_of, maskable_names, params_of, without_overlaps
 from fedfibos.probes.memory import changed_by_forward, check_kept, check_own_memory
 from fedfibos.probes.zeros import intolerant_of_zeros
 from fedfibos.submodel import Submodel
@@ -169,7 +169,12 @@ class Model:
         return other
 
     def initial_params(self) -> Params:
-        """The module's own values as parameters."""
+        """The module's own values as parameters.
+
+        Raises:
+            ValueError: Some are not finite; names the tensor.
+        """
+        check_finite(self.module)
         return params_of(self.module, self.layout)
 
     @property

@@ -137,6 +137,17 @@ def check_float32(module: nn.Module) -> None:
             raise ValueError(f"parameter {name!r} must be float32, got {p.dtype}")
 
 
+def check_finite(module: nn.Module) -> None:
+    """Raise ValueError for a parameter that begins with NaN, or a trained one with an infinite value; names it."""
+    for name, p in module.named_parameters():
+        wrong = ~p.detach().isfinite() if p.requires_grad else p.detach().isnan()  # a frozen mask may hold -∞
+        if bad := int(wrong.sum()):
+            raise ValueError(
+                f"initial values must be finite, got {bad} of {p.numel()} in parameter {name!r} that are not (a tensor "
+                "of torch.empty that nothing fills, say)"
+            )
+
+
 def without_overlaps(module: nn.Module) -> nn.Module:
     """The module itself, once tensors whose entries share memory (expanded ones) have room for each entry."""
     for tensor in (*module.parameters(), *module.buffers()):

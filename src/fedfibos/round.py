@@ -10,7 +10,7 @@ import torch
 from fedfibos.aggregate import Sums
 from fedfibos.channels.family import with_nested
 from fedfibos.local import LocalTrainingError, seeded
-from fedfibos.method import Method
+from fedfibos.method import Method, answer, extracted
 from fedfibos.model import Model
 from fedfibos.params import Params
 from fedfibos.soundness import LARGEST, averageable, check_merged, look_at, signed_by
@@ -120,13 +120,13 @@ def submodel_for(method: Method, model: Model, state: State, params: Params, cli
     Raises:
         ValueError: ``local.nested`` without ``local.levels``, or of a method whose submodels do not nest.
     """
-    submodel, local = method.extract(model, state, params, client), client.local
+    submodel, local = extracted(method, model, state, params, client), client.local
     if not local.nested:
         return submodel
     if not local.levels:
         raise ValueError(f"local.nested = {local.nested:g} needs local.levels, the capacities of the nested family")
     smaller = [
-        method.extract(model, state, params, replace(client, capacity=level))
+        extracted(method, model, state, params, replace(client, capacity=level))
         for level in sorted(set(local.levels), reverse=True)
         if level < client.capacity
     ]
@@ -159,7 +159,7 @@ def merge(
             rejected[client.id] = reason
             del largest[client.id]
             continue
-        next_state = method.update(next_state, client, outcome)
+        next_state = answer("update", method.update(next_state, client, outcome), State)
         sums.add(outcome, client.weight)
         losses.append(float(outcome.loss))
     if not losses:
@@ -171,10 +171,26 @@ def merge(
     if not 0 < sums.weight <= LARGEST:
         wanted = "more than 0" if not sums.weight > 0 else f"at most {LARGEST:.3g}"
         raise NoUploadError(f"the uploads of the round must weigh {wanted} together, got {sums.weight:g}")
-    next_state, next_params = method.aggregate(next_state, params, sums)
+    next_state, next_params = _merged(method, next_state, params, sums)
     check_merged(next_state, next_params, largest)
     participants = tuple(sorted(client.id for client in cohort))
     return next_state, next_params, RoundReport(participants, rejected, sum(losses) / len(losses), 0, up)
+
+
+def _merged(method: Method, state: State, params: Params, sums: Sums) -> tuple[State, Params]:
+    """What a method's ``aggregate`` gives.
+
+    Raises:
+        ValueError: It is no state and parameters of the same layout.
+    """
+    both = answer("aggregate", method.aggregate(state, params, sums), tuple)
+    if len(both) != 2:
+        raise ValueError(f"a method's aggregate must return a state and parameters, got {len(both)} values")
+    next_params = answer("aggregate", both[1], Params)
+    if next_params.flat.shape != params.flat.shape:
+        size, got = params.layout.size, tuple(next_params.flat.shape)
+        raise ValueError(f"a method's aggregate must return parameters of shape ({size},), got {got}")
+    return answer("aggregate", both[0], State), next_params
 
 
 def _of_all(
@@ -219,7 +235,7 @@ def upload_of(method: Method, model: Model, params: Params, client: Client, subm
         ValueError: The method's upload is none of that submodel; see :func:`answer_to`.
     """
     with seeded(client.stream("train"), model.device):
-        upload = method.train(model, params, submodel, client)
+        upload: Upload = answer("train", method.train(model, params, submodel, client), Upload)
     num_units = model.axes.num_units if upload.observed == "units" else 0
     return answer_to(submodel, upload, params, num_units)
 

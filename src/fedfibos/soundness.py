@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from fedfibos.backend.reductions import all_finite, extremes, zero_outside
-from fedfibos.method import Method, Signed
+from fedfibos.method import Method, Signed, answer
 from fedfibos.params import Params
 from fedfibos.types import NO_ESTIMATE, Client, State, Upload
 
@@ -113,7 +113,7 @@ def first_state(method: Method, params: Params) -> State:
     """
     if what := _not_finite(State(), params):
         raise ValueError(f"the initial parameters must be finite, got {what}")
-    state = method.init(params)
+    state: State = answer("init", method.init(params), State)
     if what := _not_finite(state, params):
         raise ValueError(f"the state of {type(method).__name__}.init must be finite, got {what}")
     return state

@@ -128,11 +128,15 @@ def test_what_goes_wrong_in_the_users_code_is_one_line_with_its_place(mine, monk
     assert main(broken) == 2
     err = capsys.readouterr().err
     place = MINE.splitlines().index("    return 1 / 0") + 1
-    assert f"fails with ZeroDivisionError: division by zero (mine_of_the_test.py, line {place})" in err
+    assert err == (
+        f"fedfibos: mine_of_the_test.py, line {place}: ZeroDivisionError: division by zero "
+        "(in model.name = 'mine_of_the_test:broken')\n"
+    )
     assert err.count("\n") == 1
     (mine / "not_python.py").write_text("def (")
     assert main([*broken[:-1], "model.name=not_python:net"]) == 2
-    assert "importing not_python fails with SyntaxError" in capsys.readouterr().err
+    err = capsys.readouterr().err
+    assert "SyntaxError: invalid syntax (not_python.py, line 1) (importing not_python for model.name" in err
 
 
 def test_changed_code_is_warned_of_and_another_size_is_refused(mine, capsys):
@@ -161,7 +165,7 @@ def test_a_module_whose_import_is_missing_says_which(mine, monkeypatch):
     [
         ("two_scores", "it must map 2 examples to logits of shape (2, 3), one a class, got (2, 2)"),
         ("tuples", "it must map 2 examples to logits of shape (2, 3), one a class, got tuple"),
-        ("wrong_size", "fails with RuntimeError: mat1 and mat2 shapes cannot be multiplied"),
+        ("wrong_size", "RuntimeError: mat1 and mat2 shapes cannot be multiplied"),
     ],
 )
 def test_a_model_that_does_not_fit_the_data_is_one_line_before_any_training(mine, capsys, model, message):
@@ -218,7 +222,8 @@ def test_modules_that_cannot_be_used_are_one_line(bare, capsys, overrides, messa
         ("model.name=mine_of_the_test:Closure", "goes on using parameter 'first.weight' of the module itself"),
         (
             "model.name=mine_of_the_test:Hooked",
-            "has no attribute 'seen' (mine_of_the_test.py, line 244), but the module itself does not: this is a copy",
+            "mine_of_the_test.py, line 244: AttributeError: 'Hooked' object has no attribute 'seen', but the module "
+            "itself does not: this is a copy",
         ),
         ("model.name=mine_of_the_test:Lookup", "gradients must be dense, got sparse ones of parameter 'signs.weight'"),
         ("model.name=mine_of_the_test:Two", "to logits of shape (2, 3), one a class, got tuple in training mode"),
@@ -237,7 +242,7 @@ def test_modules_that_cannot_be_used_are_one_line(bare, capsys, overrides, messa
         ("data.name=mine_of_the_test:one", "it must have at least 2 training examples, got 1"),
         (
             "data.name=mine_of_the_test:wider_test",
-            "a test example is float32 of shape (8,), a training example float32 of shape (4,): model.name",
+            "a test example is float32 of shape (8,), a training example float32 of shape (4,) (in model.name",
         ),
     ],
 )
@@ -385,9 +390,11 @@ def test_costs_of_one_method_as_json_within_limits(mine, capsys):
 def test_a_sweep_goes_on_after_a_model_that_fails(mine, capsys, workers):
     study = 'base = "mine.toml"\nseeds = [0]\n[grid.model.failing]\nmodel.name = "mine_of_the_test:Failing"\n'
     (mine / "study.toml").write_text(study + '[grid.model.plain]\nmodel.name = "mine_of_the_test:plain"\n')
-    assert main(["sweep", "study.toml", "--out", "runs", "--workers", workers]) == 1
+    assert main(["sweep", "study.toml", "--out", "runs", "--workers", workers]) == 2
     out = " ".join(capsys.readouterr().out.split())
-    assert re.search(r"failing/seed-0: failed: .*RuntimeError: not today \(mine_of_the_test.py, line \d+\)", out)
+    assert re.search(
+        r"failing/seed-0: failed: mine_of_the_test.py, line \d+: RuntimeError: not today; in training", out
+    )
     assert (mine / "runs" / "plain" / "seed-0" / "final.json").exists()
 
 
@@ -576,13 +583,13 @@ def test_an_error_is_placed_in_the_users_file_and_not_in_the_library_that_it_cal
     )
     (mine / "mine.toml").write_text(EXPERIMENT.replace(", options = { hidden = 5 }", ""))
     assert main(["run", "mine.toml", "model.name=mine_of_the_test:wrong", "--out", "run"]) == 2
-    assert f"(mine_of_the_test.py, line {lines + 4})" in capsys.readouterr().err
+    assert f"fedfibos: mine_of_the_test.py, line {lines + 4}: " in capsys.readouterr().err
     (mine / "mine_of_the_test.py").write_text(
         MINE + "\n\ndef wrong(num_classes, input_shape):\n    return nn.Linear(-1, 2)\n"
     )
     sys.modules.pop("mine_of_the_test")
     assert main(["run", "mine.toml", "model.name=mine_of_the_test:wrong", "--out", "run"]) == 2
-    assert f"(mine_of_the_test.py, line {lines + 4})" in capsys.readouterr().err
+    assert f"fedfibos: mine_of_the_test.py, line {lines + 4}: " in capsys.readouterr().err
 
 
 AUTOENCODER = """

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import copy
+import re
 import warnings
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import torch
 from torch import Tensor, nn
 
+from fedfibos.model import model_of
 from fedfibos.models import check_module, encode
 
 
@@ -105,7 +108,7 @@ def compiled() -> nn.Module:
 def test_a_module_that_trains_is_accepted_and_left_as_it_was(made):
     module = made()
     before = {name: tensor.clone() for name, tensor in module.state_dict().items()}
-    check_module("mine:net", module, torch.rand(2, 4), 3)
+    check_module(module, torch.rand(2, 4), 3)
     assert all(torch.equal(tensor, before[name]) for name, tensor in module.state_dict().items())
     assert module.training
     copy.deepcopy(module)  # as every client's workspace is made: it has not run itself
@@ -115,7 +118,7 @@ def test_a_copy_that_uses_the_originals_parameters_is_refused_and_they_are_left_
     module = Closure()
     before = {name: tensor.clone() for name, tensor in module.state_dict().items()}
     with pytest.raises(ValueError, match=r"goes on using parameter 'first\.weight' of the module itself"):
-        check_module("mine:net", module, torch.rand(2, 4), 3)
+        check_module(module, torch.rand(2, 4), 3)
     assert all(torch.equal(tensor, before[name]) for name, tensor in module.state_dict().items())
 
 
@@ -141,3 +144,99 @@ def test_a_class_encodes_by_a_static_method_and_not_by_one_of_its_modules(tmp_pa
     assert encode("encoding_of_the_test:Net", "data", {"width": 7}) == ("encoded", "data", 7)
     assert encode("encoding_of_the_test:Made", "data", {}) == ("Made", "data")
     assert encode("encoding_of_the_test:Plain", "data", {}) == "data"
+
+
+class Sized2(Base):
+    """Knows one size of batch."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x)[:2]
+
+
+class Viewed(Base):
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x.view(2, 4))
+
+
+class Detached(Base):
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x).detach()
+
+
+class Closed(Base):
+    @torch.no_grad()
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x)
+
+
+class Whole(Base):
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x).mul(100).long()
+
+
+class Aside(Base):
+    """Its logits are of no parameter, though they carry a gradient."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.zeros(len(x), 3, requires_grad=True) + 1
+
+
+class Unfilled(Base):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first.weight.data[1, 2] = torch.nan
+
+
+class Leaving(Base):
+    def forward(self, x: Tensor) -> Tensor:
+        raise SystemExit(3)
+
+
+class TrainingAlone(Base):
+    """Fails in training, whatever the size of the batch."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.training:
+            raise RuntimeError("not today")
+        return super().forward(x)
+
+
+@pytest.mark.parametrize(
+    ("made", "message"),
+    [
+        (Sized2, "batches of any size are wanted: it takes 2 examples, but of 3 it makes logits of shape (2, 3)"),
+        (Viewed, "input of size 12; batches of any size are wanted: it takes 2 examples, but of 3 it fails"),
+        (Detached, "nothing can be trained: no gradient goes from its logits to a parameter"),
+        (Closed, "nothing can be trained: no gradient goes from its logits to a parameter"),
+        (Aside, "nothing can be trained: no gradient goes from its logits to a parameter"),
+        (Whole, "logits must be of a floating-point type, got torch.int64"),
+        (Unfilled, "initial values must be finite, got 1 of 20 in parameter 'first.weight' that are not"),
+        (Leaving, "test_check_module.py, line {raise SystemExit(3)}: SystemExit: 3"),
+        (TrainingAlone, 'test_check_module.py, line {raise RuntimeError("not}: RuntimeError: not today; in training'),
+    ],
+)
+def test_what_cannot_be_trained_is_refused_in_a_line(made, message):
+    lines = Path(__file__).read_text().splitlines()
+    for code in re.findall(r"{(.*)}", message):
+        message = message.replace(f"{{{code}}}", str([code in line for line in lines].index(True) + 1))
+    with pytest.raises(ValueError, match=re.escape(message)) as error:
+        check_module(made(), torch.rand(2, 4), 3)
+    assert "\n" not in str(error.value)
+
+
+class Many(Base):
+    """Wants more examples in training than it is shown."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.training and len(x) < 4:
+            raise ValueError("at least 4")
+        return super().forward(x)
+
+
+def test_a_module_that_trains_on_larger_batches_is_accepted():
+    check_module(Many(), torch.rand(2, 4), 3)
+
+
+def test_initial_values_that_are_no_numbers_are_named_in_plain_rounds_too():
+    with pytest.raises(ValueError, match=r"initial values must be finite, got 1 of 20 in parameter 'first.weight'"):
+        model_of(Unfilled()).initial_params()

@@ -9,11 +9,13 @@ from torch import Tensor, nn
 
 from fedfibos.analysis.selections import dead_layers
 from fedfibos.common.inputs import forward
-from fedfibos.common.user_code import told
+from fedfibos.common.user_code import describe_error
 from fedfibos.local import seeded
-from fedfibos.method import Cautious, Method
+from fedfibos.method import Cautious, Method, extracted
 from fedfibos.model import Model
 from fedfibos.params import Params
+from fedfibos.probes.probabilities import probability_cautions
+from fedfibos.probes.state import state_cautions
 from fedfibos.streams import stream
 from fedfibos.submodel import Submodel, budget, held_maskable, holding
 from fedfibos.types import Client, State
@@ -38,11 +40,11 @@ def cautions(method: Method, model: Model, state: State, params: Params, clients
         ValueError: A submodel on which the model fails, as a slice may that is too narrow for what forward does.
     """
     first = {client.capacity: client for client in reversed(clients)}
-    lines = [_held_whole(model)] if model.whole else []
+    lines = _of_the_model(model)
     masked = False
     trial = model.with_own_workspaces()  # clients train in the model's: nothing of this is left there
     for capacity in sorted(first):
-        submodel = method.extract(model, state, params, first[capacity])
+        submodel = extracted(method, model, state, params, first[capacity])
         allowed, held = budget(capacity, model.layout.num_maskable), held_maskable(submodel, model.layout)
         masked |= submodel.indicator is not None
         shared = masked or "parameters" in first[capacity].budget
@@ -61,7 +63,7 @@ def cautions(method: Method, model: Model, state: State, params: Params, clients
             layer = _not_finite(trial, params, submodel)
         except Exception as error:
             raise ValueError(
-                f"capacity {capacity:g}: the model fails as a submodel of {held:,} parameters: {told(error)}"
+                f"capacity {capacity:g}: the model fails as a submodel of {held:,} parameters: {describe_error(error)}"
             ) from error
         if layer is not None:
             at = f" from layer {layer!r} on" if layer else ""
@@ -77,13 +79,21 @@ def cautions(method: Method, model: Model, state: State, params: Params, clients
     least = [client for client in clients if client.capacity == min(first)]
     if not method.personal and len(least) > 1:
         two = (least[0], least[-1])
-        one, other = (holding(method.extract(model, state, params, client), model.layout.size) for client in two)
+        one, other = (holding(extracted(method, model, state, params, client), model.layout.size) for client in two)
         if not torch.equal(one, other):
             lines.append(
                 f"method.personal is False, but clients {two[0].id} and {two[1].id} of capacity {min(first):g} hold "
                 "different submodels: all of a capacity are given the first one's"
             )
     return lines + (method.cautions(model, sorted(first)) if isinstance(method, Cautious) else [])
+
+
+def _of_the_model(model: Model) -> list[str]:
+    """What running copies of the module on the example tells, where there is one, whatever the method."""
+    if model.example is None:
+        return []
+    lines = [_held_whole(model)] if model.whole else []
+    return [*lines, *state_cautions(model.module, model.example), *probability_cautions(model.module, model.example)]
 
 
 def _held_whole(model: Model) -> str:

@@ -21,6 +21,7 @@ from fedfibos.cli.code_folders import search_here
 from fedfibos.cli.exit_codes import FAILED, INTERRUPTED, READER_GONE, exit_code, in_words
 from fedfibos.cli.flower_commands import flower_app
 from fedfibos.cli.terminal import drop_output, fail, flush_output, log_on_stderr
+from fedfibos.common.user_code import users_frame
 
 app = typer.Typer(
     help="Federated learning across clients of unequal capacity.",
@@ -49,7 +50,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if isinstance(stop.__context__, BrokenPipeError):  # Rich's way, where Typer prints help with it
             drop_output()
             return READER_GONE
-        return fail(f"the experiment's own code ended the program: SystemExit({stop.code!r})", FAILED)
+        if users_frame(stop) is None:
+            return fail(f"the experiment's own code ended the program: SystemExit({stop.code!r})", FAILED)
+        return fail(in_words(stop), FAILED)
     except Exception as error:
         if (known := exit_code(error)) is None or os.environ.get("FEDFIBOS_TRACEBACK"):
             raise

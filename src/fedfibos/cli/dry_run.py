@@ -16,6 +16,7 @@ from fedfibos.common.formatting import percent
 from fedfibos.config.experiment import Experiment, to_toml
 from fedfibos.simulation import World, build_world
 from fedfibos.simulation.population import Population
+from fedfibos.soundness import first_state
 
 
 def plan(world: World, experiment: Experiment) -> list[tuple[int, Cost]]:
@@ -65,7 +66,7 @@ def show_plan(experiment: Experiment, data_dir: Path | None, console: Console, w
     batch_size = experiment.local.batch_size
     title = f"{layout.size:,} parameters, {layout.num_maskable:,} of them maskable; batches of {batch_size}"
     params = world.model.initial_params()
-    for line in world.cautions(0, world.method.init(params), params):
+    for line in world.cautions(0, first_state(world.method, params), params):
         warn(line)
     rows = [((str(clients),), row) for clients, row in plan(world, experiment)]
     console.print(cost_table(title, ("clients",), rows))

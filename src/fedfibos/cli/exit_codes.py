@@ -30,9 +30,10 @@ CLASS_REJECTED = 3
 capacity is of submodels that nobody trained."""
 
 
-def exit_code(error: Exception) -> int | None:
+def exit_code(error: BaseException) -> int | None:
     """What an error that is one line long ends a command with; None: it is nobody's fault but the code's."""
     from fedfibos.common.extras import MissingExtraError
+    from fedfibos.common.user_code import users_frame
     from fedfibos.common.validation import ExperimentError
     from fedfibos.local import LocalTrainingError
     from fedfibos.runs.reading import RecordError
@@ -45,11 +46,20 @@ def exit_code(error: Exception) -> int | None:
     cause = error if isinstance(error, OSError) else error.__cause__
     if isinstance(cause, OSError) and cause.errno is not None and not isinstance(error, ExperimentError):
         return REFUSED if cause.errno in WRONG_PATH else FAILED
-    return REFUSED if isinstance(error, MissingExtraError | RecordError | ValueError | OSError) else None
+    if isinstance(error, MissingExtraError | RecordError | ValueError | OSError):
+        return REFUSED
+    return None if users_frame(error) is None else FAILED
 
 
-def in_words(error: Exception) -> str:
-    """An error's message; what the operating system says without its number, and the file first."""
+def in_words(error: BaseException) -> str:
+    """An error's message: out of a user's own code with its file and line first, of the operating system with the path.
+
+    What the operating system says is said without its number.
+    """
+    from fedfibos.common.user_code import describe_error, users_frame
+
+    if users_frame(error) is not None:
+        return describe_error(error)
     if isinstance(error, OSError) and error.strerror and error.filename is not None:
         return f"{error.filename}: {error.strerror}"
     return str(error)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 Inputs = Tensor | dict[str, Tensor]
@@ -22,8 +23,17 @@ def check_inputs(what: str, inputs: Any) -> None:
         for name, value in inputs.items():
             if not isinstance(value, Tensor):
                 raise ValueError(f"{what}: {wanted}, got {type(value).__name__} for {name!r}")
+            check_dense(f"{what}: {name!r}", value)
     elif not isinstance(inputs, Tensor):
         raise ValueError(f"{what}: {wanted}, got {type(inputs).__name__}")
+    else:
+        check_dense(f"{what}: inputs", inputs)
+
+
+def check_dense(what: str, tensor: Tensor) -> None:
+    """Raise ValueError for a sparse tensor."""
+    if tensor.layout != torch.strided:
+        raise ValueError(f"{what} must be dense tensors (tensor.to_dense()), got {tensor.layout}")
 
 
 def described(inputs: Inputs) -> str:

@@ -9,7 +9,8 @@ import os
 import sys
 import sysconfig
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -31,7 +32,7 @@ def is_own(name: object) -> bool:
 
 
 def find(what: str, name: Any, known: Mapping[str, T]) -> T | Callable[..., Any]:
-    """What a name stands for: one of ours, or a user's own function.
+    """What a name stands for: one of ours, or a user's own function, :func:`guarded`.
 
     Args:
         what: The key that holds the name, for messages.
@@ -43,7 +44,7 @@ def find(what: str, name: Any, known: Mapping[str, T]) -> T | Callable[..., Any]
         ValueError: No such name, module or function, in one line.
     """
     if is_own(name):
-        return _imported(what, name)
+        return guarded(what, name, _imported(what, name))
     if "." in str(name) and name not in known:
         raise ValueError(f"{what} must be {listed(known)}, or your own 'module:function', got {name!r}")
     check_name(what, name, known)
@@ -75,26 +76,82 @@ def module_file(name: str) -> tuple[Path, Path] | None:
     return Path(file), place / "__init__.py" if Path(file).name == "__init__.py" else place.with_suffix(".py")
 
 
-def called(what: str, name: str, function: Callable[..., T], *arguments: Any, **options: Any) -> T:
-    """Call a user's own function; what goes wrong in it is one line that says where.
+class UserCodeError(ValueError):
+    """What a user's own code raised, in a line: its file and line first, then the error, then what was called."""
+
+
+def guarded(what: str, name: str, function: Callable[..., T]) -> Callable[..., T]:
+    """A user's own function that raises :class:`UserCodeError` whatever goes wrong in it.
+
+    Args:
+        what: The key that names it, for messages.
+        name: Its name.
+        function: Itself; :func:`unguarded` gives it back.
+    """
+
+    def call(*arguments: Any, **options: Any) -> T:
+        with naming(f"{what} = {name!r}"):
+            return run_user_code(function, *arguments, **options)
+
+    call.__wrapped__ = call.guards = function  # type: ignore[attr-defined]
+    return call
+
+
+def unguarded(function: Callable[..., T]) -> Callable[..., T]:
+    """What :func:`guarded` was given; any other function itself."""
+    return getattr(function, "guards", function)
+
+
+def run_user_code(function: Callable[..., T], *arguments: Any, **options: Any) -> T:
+    """Call what runs a user's own code; an exit in it is an error like any other, Ctrl-C is not.
 
     Raises:
-        ValueError: From what it raised.
+        UserCodeError: From what it raised.
     """
     try:
         return function(*arguments, **options)
-    except Exception as error:
-        raise ValueError(f"{what} = {name!r} fails with {told(error)}") from error
+    except (Exception, SystemExit) as error:
+        raise UserCodeError(describe_error(error)) from error
 
 
-def told(error: Exception) -> str:
-    """What was raised, and the file and line where."""
-    if isinstance(error, SyntaxError):  # says so itself
-        return f"{type(error).__name__}: {error}"
+@contextmanager
+def naming(what: str) -> Iterator[None]:
+    """Say of which setting an error is: before what a check found, behind what a user's own code raised."""
+    try:
+        yield
+    except UserCodeError as error:
+        raise UserCodeError(f"{error} (in {what})") from error
+    except ValueError as error:
+        raise ValueError(f"{what}: {error}") from error
+
+
+def describe_error(error: BaseException) -> str:
+    """An error in a line. One out of a user's code: its file and line, the kind and the message; else what it says."""
+    text = _in_brief(str(error))
+    if isinstance(error, SyntaxError):  # says so itself where
+        return f"{type(error).__name__}: {text}"
+    at = users_frame(error)
+    if at is None:
+        return text if isinstance(error, ValueError) and text else f"{type(error).__name__}: {text}"
+    file = Path(at.filename)
+    shown = file.relative_to(Path.cwd()) if file.is_relative_to(Path.cwd()) else file.name
+    return f"{shown}, line {at.lineno}: {type(error).__name__}: {text}"
+
+
+def users_frame(error: BaseException) -> traceback.FrameSummary | None:
+    """The last line of a user's own code that an error went through; None where it went through none."""
     frames = traceback.extract_tb(error.__traceback__)
     theirs = [frame for frame in frames if not frame.filename.startswith((*LIBRARIES, "<"))]
-    at = (theirs or frames)[-1]  # where the user's code was, not the library that it called
-    return f"{type(error).__name__}: {error} ({Path(at.filename).name}, line {at.lineno})"
+    return theirs[-1] if theirs else None
+
+
+LONGEST = 400
+"""Characters of an error's own message that are shown: some of torch's are pages."""
+
+
+def _in_brief(text: str) -> str:
+    text = " ".join(text.split())
+    return text if len(text) <= LONGEST else f"{text[:LONGEST]} ..."
 
 
 def _imported(what: str, name: str) -> Callable[..., Any]:
@@ -109,8 +166,8 @@ def _imported(what: str, name: str) -> Callable[..., Any]:
         raise ValueError(
             f"{what} = {name!r}: no module {error.name!r} in the current folder or among what is installed"
         ) from None
-    except Exception as error:
-        raise ValueError(f"{what} = {name!r}: importing {module} fails with {told(error)}") from error
+    except (Exception, SystemExit) as error:
+        raise UserCodeError(f"{describe_error(error)} (importing {module} for {what} = {name!r})") from error
     found = getattr(home, attribute, None)
     if not callable(found):
         near = did_you_mean(attribute, [key for key, value in vars(home).items() if callable(value)])

@@ -11,7 +11,7 @@ from pydantic import BeforeValidator, ConfigDict, Field
 from pydantic.dataclasses import dataclass
 
 from fedfibos.channels.costs import Bounded
-from fedfibos.common.user_code import find, is_own, told
+from fedfibos.common.user_code import describe_error, find, is_own, unguarded
 from fedfibos.common.validation import ExperimentError, check_name, checked, did_you_mean, listed
 from fedfibos.config.capacities import TABLES, check_table
 from fedfibos.data import DATA_SETS
@@ -160,7 +160,7 @@ class MethodChoice:
         """
         if not is_own(self.name):
             return self
-        cls: Any = find("method.name", self.name, METHODS)
+        cls: Any = unguarded(find("method.name", self.name, METHODS))
         lacks = [verb for verb in VERBS if not hasattr(cls, verb)]
         if not isinstance(cls, type) or not dataclasses.is_dataclass(cls) or lacks:
             lack = f"it lacks {', '.join(lacks)}" if lacks else "it is none"
@@ -178,7 +178,9 @@ class MethodChoice:
         except ExperimentError:
             raise
         except Exception as error:  # field types that no file can hold
-            raise ExperimentError(f"{self.name} has settings that no file can hold: {told(error)}", "method") from error
+            raise ExperimentError(
+                f"{self.name} has settings that no file can hold: {describe_error(error)}", "method"
+            ) from error
         return dataclasses.replace(self, settings=settings)
 
     def build(self) -> Method:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from fedfibos.common.user_code import called, find
+from fedfibos.common.user_code import find
 from fedfibos.data import ag_news, digits, fashion_mnist
 from fedfibos.data.cifar import CIFAR10, CIFAR100
 from fedfibos.data.images import ImageData, TensorData
@@ -88,7 +88,7 @@ def load(name: str, data_dir: Path | None = None) -> Split:
     source = find("data.name", name, DATA_SETS)
     folder = _data_folder(data_dir)
     if not isinstance(source, Source):
-        split = called("data.name", name, source, folder)
+        split = source(folder)
         if not isinstance(split, Split):
             raise ValueError(f"data.name = {name!r}: it must give a fedfibos.data.Split, got {type(split).__name__}")
         return replace(split, name=name)

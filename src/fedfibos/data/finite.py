@@ -16,7 +16,7 @@ from torch import Tensor
 
 from fedfibos.backend.reductions import all_finite
 from fedfibos.common.inputs import Inputs, check_inputs
-from fedfibos.common.user_code import told
+from fedfibos.common.user_code import UserCodeError, describe_error
 from fedfibos.data.images import ImageData, TensorData
 from fedfibos.data.split import Split
 from fedfibos.data.texts import TextData, TokenData
@@ -88,8 +88,9 @@ def _blocks(data: Dataset, what: str, warn: Callable[[str], None]) -> Iterator[t
         stop = min(start + EXAMPLES, len(data))
         try:
             inputs = data.batch(torch.arange(start, stop))
-        except Exception as error:
-            raise ValueError(f"{what} {start} to {stop - 1} cannot be made a batch: {told(error)}") from error
+        except (Exception, SystemExit) as error:
+            at = f"{what} {start} to {stop - 1} cannot be made a batch"
+            raise UserCodeError(f"{describe_error(error)} ({at})") from error
         check_inputs(what, inputs)
         yield start, inputs
 

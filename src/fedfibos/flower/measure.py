@@ -11,7 +11,7 @@ import time
 from dataclasses import dataclass, replace
 
 from fedfibos.analysis.cost import cost
-from fedfibos.common.user_code import told
+from fedfibos.common.user_code import describe_error
 from fedfibos.flower.accelerator import trained
 from fedfibos.flower.task import Task
 from fedfibos.local import LocalTrainingError
@@ -148,7 +148,7 @@ def try_one_batch(task: Task, capacity: float, data: Dataset) -> None:
     except LocalTrainingError as error:
         raise WireError(f"a first step on its examples fails: {error}") from None
     except Exception as error:
-        raise WireError(f"a first step on its examples fails with {told(error)}") from error
+        raise WireError(f"a first step on its examples fails with {describe_error(error)}") from error
     if found := fault(upload, signed=signed_by(task.method)):
         raise WireError(f"a first step on its examples: {found}")
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor, nn
 
@@ -9,6 +11,8 @@ from fedfibos.common.copies import copied
 from fedfibos.common.draws import fixed_draws
 from fedfibos.common.inputs import Inputs, forward
 from fedfibos.params import without_overlaps
+
+Run = Callable[[nn.Module, Inputs], Tensor]
 
 
 class TrialCopy:
@@ -23,10 +27,16 @@ class TrialCopy:
         self.original = module
         self.module = without_overlaps(copied(module))
 
-    def logits(self, example: Inputs, *, training: bool = True, seed: int = 0) -> Tensor:
-        """What the copy makes of a batch, with gradients."""
-        with fixed_draws(seed), torch.enable_grad():
-            return forward(self.module.train(training), example)
+    def logits(self, example: Inputs, *, training: bool = True, run: Run = forward) -> Tensor:
+        """What the copy makes of a batch; with gradients, where they are on.
+
+        Args:
+            example: The batch.
+            training: The copy's mode.
+            run: Calls it.
+        """
+        with fixed_draws():
+            return run(self.module.train(training), example)
 
     def put_back(self) -> None:
         """Give every parameter and buffer the original's values again."""

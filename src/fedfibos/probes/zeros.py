@@ -49,7 +49,8 @@ def _is_finite(trial: TrialCopy, zeroed: Sequence[str], example: Inputs, lift: f
                 value.abs_().add_(lift)
         for name in zeroed:
             values[name].zero_()
-    logits = trial.logits(example)
+    with torch.enable_grad():
+        logits = trial.logits(example)
     if bool((logits.isnan() | logits.isposinf()).any()):
         return False
     kept = logits[logits.isfinite()]

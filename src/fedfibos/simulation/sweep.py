@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fedfibos.common.user_code import told
+from fedfibos.common.user_code import describe_error
 from fedfibos.config.experiment import to_toml
 from fedfibos.config.study import PlannedRun, Study
 from fedfibos.round import NoUploadError
@@ -96,7 +96,7 @@ def run_study(
         except (RecordError, NoUploadError, WorkerError, ValueError, OSError) as error:
             outcome = Outcome(run, "failed", reason=" ".join(str(error).split()), error=error)
         except Exception as error:  # what a user's own model raises
-            outcome = Outcome(run, "failed", reason=" ".join(told(error).split()), error=error)
+            outcome = Outcome(run, "failed", reason=describe_error(error), error=error)
         progress.finish(outcome)
         outcomes.append(outcome)
     return outcomes

@@ -11,7 +11,7 @@ import signal
 import sys
 import traceback
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection, wait
 from typing import Any, Literal, TypeVar
@@ -23,7 +23,7 @@ from torch import Tensor
 from fedfibos.analysis.accuracy import Trial
 from fedfibos.backend.allocator import keep_freed_memory
 from fedfibos.channels.family import depths, masks_of, slice_within
-from fedfibos.common.user_code import told
+from fedfibos.common.user_code import describe_error, users_frame
 from fedfibos.model import Model
 from fedfibos.params import Layout, Params
 from fedfibos.round import Job
@@ -36,7 +36,26 @@ Outcome = TypeVar("Outcome")
 
 
 class WorkerError(RuntimeError):
-    """A worker process failed or ended."""
+    """Training or evaluating a client failed, here or in a worker process; or such a process ended."""
+
+
+@contextmanager
+def _failing_alike(client: Client | None) -> Iterator[None]:
+    """Whatever stops a client's training (evaluation: None), a line about it: the same here and in a worker process.
+
+    Raises:
+        WorkerError: The line.
+        ValueError: What the library itself refuses.
+    """
+    try:
+        yield
+    except ConnectionError:
+        raise
+    except (Exception, SystemExit) as error:
+        if isinstance(error, ValueError) and users_frame(error) is None:
+            raise  # what the library refuses, in a line already
+        at = "in evaluation" if client is None else f"training client {client.id}"
+        raise WorkerError(f"{describe_error(error)} ({at})") from error
 
 
 class InProcess:
@@ -48,11 +67,16 @@ class InProcess:
     def train(self, params: Params, jobs: Iterable[Job]) -> Iterator[tuple[Client, Upload | str]]:
         """See :data:`fedfibos.round.RunClients`."""
         for client, submodel in jobs:
-            yield client, self.setting.train(params, client, submodel)
+            with _failing_alike(client):
+                outcome = self.setting.train(params, client, submodel)
+            yield client, outcome
 
     def hits(self, params: Params, trials: Iterable[Trial]) -> Iterator[Tensor]:
         """See :data:`fedfibos.analysis.accuracy.RunTrials`."""
-        return (self.setting.hits(params, trial) for trial in trials)
+        for trial in trials:
+            with _failing_alike(None):
+                found = self.setting.hits(params, trial)
+            yield found
 
     def close(self) -> None:
         """Nothing to stop."""
@@ -245,10 +269,12 @@ class WorkerPool:
         except (EOFError, ConnectionError):
             raise self._ended(number) from None
         if kind == "error":
-            line, trace = reply
-            error = WorkerError(f"a worker process failed: {line}; with one worker the whole traceback is shown")
+            line, trace, refused = reply
+            error = (ValueError if refused else WorkerError)(line)
             error.add_note(trace)
             raise error
+        if kind == "interrupt":
+            raise KeyboardInterrupt
         return reply
 
     def _ended(self, number: int) -> WorkerError:
@@ -273,17 +299,22 @@ def _work(setting: Setting, flat: Tensor, slot: _Slot, pipe: Connection, inherit
             return
         try:
             submodel = _unpack(slot, packed, setting.model)
-            if kind == "train":
-                outcome = setting.train(params, what, submodel)
-                pipe.send(("done", outcome if isinstance(outcome, str) else _deposit(slot, outcome)))
-            else:
-                indices = None if what is None else torch.from_numpy(what)
-                pipe.send(("done", setting.hits(params, Trial(submodel, indices)).numpy()))
+            with _failing_alike(what if kind == "train" else None):
+                if kind == "train":
+                    outcome = setting.train(params, what, submodel)
+                    reply: object = outcome if isinstance(outcome, str) else _deposit(slot, outcome)
+                else:
+                    indices = None if what is None else torch.from_numpy(what)
+                    reply = setting.hits(params, Trial(submodel, indices)).numpy()
+            pipe.send(("done", reply))
         except ConnectionError:
             return
-        except Exception as error:
+        except (WorkerError, ValueError) as error:
             with suppress(ConnectionError):
-                pipe.send(("error", (told(error), traceback.format_exc())))
+                pipe.send(("error", (str(error), traceback.format_exc(), isinstance(error, ValueError))))
+        except KeyboardInterrupt:  # raised by a user's code: the signal itself is the parent's
+            with suppress(ConnectionError):
+                pipe.send(("interrupt", None))
 
 
 def _unpack(slot: _Slot, packed: _Packed, model: Model) -> Submodel:

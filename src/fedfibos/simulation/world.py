@@ -16,6 +16,7 @@ from fedfibos.analysis.accuracy import trained_norms
 from fedfibos.analysis.cautions import cautions
 from fedfibos.common.formatting import counted
 from fedfibos.common.inputs import Inputs, check_inputs
+from fedfibos.common.user_code import naming
 from fedfibos.config.experiment import Experiment
 from fedfibos.config.idle import idle
 from fedfibos.data import Split, incomplete, load
@@ -24,7 +25,7 @@ from fedfibos.data.matching import matching_test_split
 from fedfibos.data.partition import partition
 from fedfibos.method import Method
 from fedfibos.model import Model, has_batch_norm, keeps_statistics, model_of
-from fedfibos.models import build, check_module, check_test_inputs, encode, moved_buffers
+from fedfibos.models import build, check_module, check_test_inputs, encode
 from fedfibos.params import Params
 from fedfibos.simulation.population import Parts, Population
 from fedfibos.simulation.setting import Setting
@@ -168,16 +169,11 @@ def check(
     Raises:
         ValueError: In a line, now and not in the middle of a run.
     """
-    name = experiment.model.name
-    check_module(name, module, train, len(split.classes), experiment.seed)
-    check_test_inputs(name, module, train, test)
+    with naming(f"model.name = {experiment.model.name!r}"):
+        check_module(module, train, len(split.classes), experiment.seed)
+        check_test_inputs(module, train, test)
     if keeps_statistics(module):
         trained_norms(module)  # said before the first round, not at its evaluation
-    for buffer in moved_buffers(module, train):
-        warn(
-            f"training changes the buffer {buffer!r} of the model, which no client keeps: every round and evaluation "
-            "begin with its first value (statistics of normalisation layers alone are recomputed)"
-        )
     alone = (population.parts.sizes() == 1).nonzero().flatten().tolist() if has_batch_norm(module) else []
     if alone:
         who = clients_named(alone, len(population))

@@ -1,0 +1,229 @@
+"""Whether a module can be trained at all: found by running copies of it on a batch, before any training."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
+
+from fedfibos.common.copies import copied
+from fedfibos.common.draws import fixed_draws
+from fedfibos.common.inputs import Inputs, described, forward
+from fedfibos.common.user_code import UserCodeError, run_user_code
+from fedfibos.params import check_finite, check_float32
+
+
+def check_module(module: nn.Module, example: Inputs, num_classes: int, seed: int = 0) -> None:
+    """Raise ValueError unless a model maps a batch to one score a class: in a line, before anything is trained.
+
+    Its copies must do so too, in training as in evaluation and for any number of examples, by parameters of their own
+    with dense gradients.
+
+    Args:
+        module: The model; layers that take their size from the first batch (``nn.LazyLinear``) get it here.
+        example: A batch of two examples.
+        num_classes: C.
+        seed: Of the values of layers that get their size here. The global random states are left as they were.
+    """
+    if isinstance(module, torch.jit.ScriptModule):
+        raise ValueError("it must give a plain nn.Module, got a scripted one")
+    check_float32(module)
+    if any(is_lazy(tensor) for tensor in (*module.parameters(), *module.buffers())):
+        _evaluated(module, example, seed)
+    check_finite(module)
+    trial = _copied(module)  # the module itself may keep what it computes, which need not be copyable
+    try:
+        logits = _evaluated(trial, example, seed)
+    except UserCodeError as error:
+        if not _runs(module, example):
+            raise
+        raise UserCodeError(
+            f"{error}, but the module itself does not: this is a copy of it, as every client trains one; a function "
+            "kept in it (a lambda, a hook) may refer to the module itself: make it a method"
+        ) from error
+    _check_logits(logits, 2, num_classes)
+    _check_other_sizes(module, example, num_classes, seed)
+    for training in (False, True):
+        _check_copy(module, example, num_classes, training=training)
+
+
+def check_test_inputs(module: nn.Module, train: Inputs, test: Inputs) -> None:
+    """Raise ValueError for test inputs of another kind than training ones which the model cannot take.
+
+    Args:
+        module: The model.
+        train: A batch of training examples.
+        test: A batch of test examples.
+    """
+    if described(train) == described(test):
+        return
+    trial = copied(module).eval()
+    try:
+        with fixed_draws(), torch.no_grad():
+            run_user_code(forward, trial, test)
+    except UserCodeError as error:
+        kinds = f"a test example is {described(test)}, a training example {described(train)}"
+        raise UserCodeError(f"{error}; {kinds}") from error
+
+
+def _evaluated(module: nn.Module, example: Inputs, seed: int) -> object:
+    """What the module gives for a batch in evaluation mode; its own mode stays.
+
+    Raises:
+        UserCodeError: What it raises, in a line.
+    """
+    was_training = module.training
+    try:
+        with fixed_draws(seed % 2**32), torch.no_grad():
+            torch.default_generator.manual_seed(seed)
+            return run_user_code(forward, module.eval(), example)
+    except UserCodeError as error:
+        tensors = [example] if isinstance(example, Tensor) else example.values()
+        if any(tensor.is_floating_point() and tensor.dtype != torch.float32 for tensor in tensors):
+            raise UserCodeError(f"{error}; an example is {described(example)}, parameters are float32") from error
+        raise
+    finally:
+        module.train(was_training)
+
+
+def _runs(module: nn.Module, example: Inputs) -> bool:
+    """Whether a module takes a batch in evaluation mode."""
+    try:
+        _evaluated(module, example, 0)
+    except UserCodeError:
+        return False
+    return True
+
+
+def _copied(module: nn.Module) -> nn.Module:
+    """A copy of the module; every client's workspace is one."""
+    try:
+        return copied(module)
+    except Exception as error:
+        raise ValueError(f"the module cannot be copied: {error}") from error
+
+
+def _check_logits(logits: object, examples: int, num_classes: int, when: str = "") -> None:
+    """Raise ValueError unless they are one score a class of so many examples, real numbers."""
+    got = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
+    if got != (examples, num_classes):
+        wanted = f"logits of shape ({examples}, {num_classes}), one a class"
+        raise ValueError(f"it must map {examples} examples to {wanted}, got {got}{when}")
+    if isinstance(logits, Tensor) and not logits.is_floating_point():
+        raise ValueError(f"logits must be of a floating-point type, got {logits.dtype}{when}")
+
+
+def _check_other_sizes(module: nn.Module, example: Inputs, num_classes: int, seed: int) -> None:
+    """Raise ValueError for a model of batches of one size: clients have as many examples as they have."""
+    wanted = "batches of any size are wanted: it takes 2 examples, but of 3"
+    try:
+        logits = _evaluated(_copied(module), of_size(example, 3), seed)
+    except UserCodeError as error:
+        raise UserCodeError(f"{error}; {wanted} it fails") from error
+    got = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
+    if got != (3, num_classes):
+        raise ValueError(f"{wanted} it makes logits of shape {got}")
+
+
+def of_size(example: Inputs, examples: int) -> Inputs:
+    """A batch with so many examples, the first ones again and again."""
+
+    def repeated(tensor: Tensor) -> Tensor:
+        times = math.ceil(examples / max(len(tensor), 1))
+        return torch.cat([tensor] * times)[:examples]
+
+    if isinstance(example, Tensor):
+        return repeated(example)
+    return {name: repeated(tensor) for name, tensor in example.items()}
+
+
+def _check_copy(module: nn.Module, example: Inputs, num_classes: int, *, training: bool) -> None:
+    """Raise ValueError unless a copy of the module gives logits by its own parameters.
+
+    A function that the module keeps and that refers to the module (a lambda, a hook) is not copied: in a copy it goes
+    on using the module's parameters, which no client trains.
+
+    Args:
+        module: The model.
+        example: A batch of two examples.
+        num_classes: C.
+        training: The mode of the copy.
+    """
+    twin = _copied(module).train(training)
+    theirs = {key: p for key, p in module.named_parameters() if p.requires_grad}
+    own = {key: p for key, p in twin.named_parameters() if p.requires_grad}
+    gradients = _gradients(module, twin, (*own.values(), *theirs.values()), example, num_classes)
+    if gradients is None:
+        return
+    for (key, parameter), gradient in zip(theirs.items(), gradients[len(own) :], strict=True):
+        if gradient is not None and _matters(parameter, twin, example):
+            raise ValueError(
+                "in a copy of the module a function kept in it (a lambda, a hook) goes on using parameter "
+                f"{key!r} of the module itself, which nobody would train: make it a method"
+            )
+    for key, gradient in zip(own, gradients, strict=False):
+        if gradient is not None and gradient.layout != torch.strided:
+            raise ValueError(
+                f"gradients must be dense, got sparse ones of parameter {key!r}: build nn.Embedding with sparse=False"
+            )
+    if training and own and all(gradient is None for gradient in gradients[: len(own)]):
+        raise ValueError(
+            "nothing can be trained: no gradient goes from its logits to a parameter (they are detached, computed "
+            "under no_grad, or of no parameter)"
+        )
+
+
+def _gradients(
+    module: nn.Module, twin: nn.Module, tensors: tuple[nn.Parameter, ...], example: Inputs, num_classes: int
+) -> tuple[Tensor | None, ...] | None:
+    """Gradients of a copy's logits; None where there can be none, and need not: in evaluation, or of two examples.
+
+    Raises:
+        ValueError: Training fails, or gives no logits.
+    """
+    try:
+        with fixed_draws(), torch.enable_grad():
+            logits = run_user_code(forward, twin, example)
+    except UserCodeError as error:
+        if not twin.training or _trains(module, of_size(example, 8)):
+            return None
+        raise UserCodeError(f"{error}; in training mode") from error
+    _check_logits(logits, 2, num_classes, " in training mode" if twin.training else "")
+    if not logits.requires_grad:
+        return (None,) * len(tensors)
+    try:
+        return torch.autograd.grad(logits.float().sum(), tensors, allow_unused=True)
+    except RuntimeError as error:
+        if not twin.training:
+            return None
+        raise ValueError(f"gradients cannot be taken through it: {error}") from error
+
+
+def _trains(module: nn.Module, example: Inputs) -> bool:
+    """Whether a copy of the module takes a batch in training mode."""
+    try:
+        with fixed_draws():
+            run_user_code(forward, _copied(module).train(), example)
+    except UserCodeError:
+        return False
+    return True
+
+
+def _matters(parameter: nn.Parameter, twin: nn.Module, example: Inputs) -> bool:
+    """Whether a copy's logits move with a parameter of the original.
+
+    A gradient alone does not say so: the copy of a scripted part has one to the original, whose values it does not use.
+    """
+    before = parameter.detach().clone()
+    found = []
+    try:
+        for change in (0.0, 1.0):
+            with fixed_draws(), torch.no_grad():
+                parameter.copy_(before).add_(change)
+                found.append(forward(twin, example).nan_to_num())
+    finally:
+        with torch.no_grad():
+            parameter.copy_(before)
+    return not torch.equal(*found)

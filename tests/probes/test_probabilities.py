@@ -1,0 +1,63 @@
+"""Models that give probabilities are warned of, and models of scores never."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from fedfibos.models import build
+from fedfibos.probes.probabilities import probability_cautions
+
+
+class Ending(nn.Module):
+    def __init__(self, end) -> None:
+        super().__init__()
+        self.first, self.last, self.end = nn.Linear(6, 8), nn.Linear(8, 4), end
+
+    def forward(self, x: Tensor) -> Tensor:
+        logits = self.last(self.first(x).relu())
+        return self.end(logits, self.training)
+
+
+ENDS = {
+    "softmax": (lambda y, training: y.softmax(1), "the model's outputs are probabilities (it ends in softmax)"),
+    "sharp": (lambda y, training: (10 * y).softmax(1), "the model's outputs are probabilities (it ends in softmax)"),
+    "log-softmax": (lambda y, training: y.log_softmax(1), "the model's outputs are logarithms of probabilities"),
+    "in evaluation": (
+        lambda y, training: y if training else y.softmax(1),
+        "in evaluation the model's outputs are probabilities",
+    ),
+}
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_probabilities_are_said(end):
+    make, start = ENDS[end]
+    (line,) = probability_cautions(Ending(make), torch.rand(2, 6))
+    assert line.startswith(start)
+
+
+SCORES = {
+    "scores": lambda y, training: y,
+    "positive": lambda y, training: y.abs(),
+    "sigmoid": lambda y, training: y.sigmoid(),
+    "centred": lambda y, training: y - y.mean(1, keepdim=True) + 0.25,
+    "unit length": lambda y, training: y / y.norm(dim=1, keepdim=True),
+    "ruled out": lambda y, training: torch.cat([y[:, :-1], torch.full_like(y[:, :1], -torch.inf)], 1),
+}
+
+
+@pytest.mark.parametrize("end", SCORES)
+def test_scores_are_not(end):
+    assert probability_cautions(Ending(SCORES[end]), torch.rand(2, 6)) == []
+
+
+def test_scores_that_sum_to_one_at_first_are_not():
+    net = Ending(lambda y, training: y)
+    nn.init.zeros_(net.last.weight)
+    nn.init.constant_(net.last.bias, 0.25)
+    assert torch.equal(net(torch.rand(2, 6)).sum(1), torch.ones(2))
+    assert probability_cautions(net, torch.rand(2, 6)) == []
+    assert probability_cautions(build("cnn", 4, (1, 8, 8)), torch.rand(2, 1, 8, 8)) == []
+    assert probability_cautions(nn.Linear(6, 1), torch.rand(2, 6)) == []
