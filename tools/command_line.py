@@ -20,6 +20,9 @@ Generated from the commands. `fedfibos COMMAND --help` prints the same.
   another process has the run directory. The same command may succeed later.
 - **2**: refused. The command line, the experiment, its data, its model or the run directory is not what is wanted.
   Nothing was trained. The same command gives the same answer until something is changed.
+- **3**: done, but all clients of a capacity were rejected in three or more rounds in a row of those that it took part
+  in. The last lines, and `rejected_classes` in `final.json`, name the capacity, the rounds and the reason. Its
+  accuracies are of submodels that nobody trained.
 - **130**: interrupted by Ctrl-C or SIGTERM. A run writes a checkpoint first and says how to go on.
 - **141**: the reader of the output is gone, as in `fedfibos run ... | head -1`. A run that has finished rounds writes a
   checkpoint first.

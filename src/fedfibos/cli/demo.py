@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.table import Table
 
 from fedfibos.cli.progress import RunProgress, progress_on
-from fedfibos.cli.results import show_rejected
+from fedfibos.cli.results import SUMMARIES, show_rejected
 from fedfibos.common.formatting import percent
 from fedfibos.config.experiment import Experiment
 from fedfibos.config.sections import Data, Evaluation, Federation, MethodChoice, ModelChoice
@@ -75,7 +75,7 @@ def entries() -> list[Entry]:
     ]
 
 
-def run_demo(out: Path, workers: int | None, console: Console) -> bool:
+def run_demo(out: Path, workers: int | None, console: Console, summary: str = "last") -> bool:
     """Run the demo into a new folder and print its table; whether a run has lost a capacity."""
     console.print(
         "20 clients hold the bundled digits, unequally (Dirichlet 0.3), and can afford 1, 1/2, 1/4, 1/8 or 1/16 of\n"
@@ -106,10 +106,10 @@ def run_demo(out: Path, workers: int | None, console: Console) -> bool:
         finally:
             progress.finish(final)
         results.append((entry, final))
-    console.print(results_table(results))
+    console.print(results_table(results, summary))
     seconds = sum(final["seconds"] for _, final in results)
     console.print(
-        "Accuracy on test data, mean of the last 20 evaluations, one seed. global: the whole test set, on the full\n"
+        f"Accuracy on test data, {SUMMARIES[summary]}, one seed: no ranking. global: the whole test set, on the full\n"
         "model, on the submodels (mean over capacities) and on the smallest; local: each client's own submodel on its\n"
         "own test split; MB: sent, both ways. FedAvg with full-size clients is the ceiling; with a model that the\n"
         "smallest client can hold, the floor. FedBRB is our declared interpretation.\n"
@@ -120,7 +120,7 @@ def run_demo(out: Path, workers: int | None, console: Console) -> bool:
     return any([show_rejected(final, console, f"{entry.title}: ") for entry, final in results])
 
 
-def results_table(results: list[tuple[Entry, Mapping[str, Any]]]) -> Table:
+def results_table(results: list[tuple[Entry, Mapping[str, Any]]], summary: str) -> Table:
     """A line an entry."""
     table = Table()
     table.add_column("method")
@@ -131,10 +131,10 @@ def results_table(results: list[tuple[Entry, Mapping[str, Any]]]) -> Table:
         submodels = accuracy["submodels"]
         table.add_row(
             entry.title,
-            percent(accuracy["full"]["last20"]),
-            percent(submodels["mean"]["last20"]),
-            percent(submodels[str(SMALLEST)]["last20"]) if str(SMALLEST) in submodels else "–",
-            percent(final["local_accuracy"]["mean"]["last20"]),
+            percent(accuracy["full"][summary]),
+            percent(submodels["mean"][summary]),
+            percent(submodels[str(SMALLEST)][summary]) if str(SMALLEST) in submodels else "–",
+            percent(final["local_accuracy"]["mean"][summary]),
             f"{(final['bytes']['down'] + final['bytes']['up']) / 1e6:.1f}",
         )
     return table

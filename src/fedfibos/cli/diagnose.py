@@ -56,7 +56,6 @@ def diagnose_run(
     clients = [replace(client, data=population.data(client.id)) for client in population.clients(ids, at.round)]
     generator = stream(opened.experiment.seed, "diagnose", at.round)
     result = diagnose(world.method, world.model, at.state, at.params, clients, capacities, generator)
-    console.width = max(console.width, 112)  # narrower, numbers would be cut
     console.print(diagnosis_table(result))
     write_whole(run / DIAGNOSIS, json.dumps(result, indent=1) + "\n")
     console.print(f"written: {run / DIAGNOSIS}", markup=False, highlight=False, soft_wrap=True)
@@ -64,11 +63,13 @@ def diagnose_run(
 
 def diagnosis_table(diagnosis: Mapping[str, Any]) -> Group:
     """The numbers of :func:`diagnose` for a terminal: a table of selections, and one of the assumptions."""
-    selections = Table(title=f"Selections at round {diagnosis['round']}, mean over {len(diagnosis['clients'])} clients")
-    for heading in ("capacity", "selection", "ε", "e held", "e dense", "δ² held", "δ² dense", "Jaccard"):
+    narrow: dict[str, Any] = {"box": None, "padding": (0, 1, 0, 0), "pad_edge": False}  # within 80 columns
+    clients = len(diagnosis["clients"])
+    selections = Table(**narrow, title=f"Selections at round {diagnosis['round']}, mean over {clients} clients")
+    for heading in ("γ", "selection", "ε", "e held", "e dense", "δ² held", "δ² dense", "Jaccard"):
         selections.add_column(heading, justify="left" if heading == "selection" else "right")
-    assumptions = Table(title="Assumptions")
-    for heading in ("capacity", "k", "A4 violated: F", "A4 violated: f̄", "A5 orders e held", "A5 orders e dense"):
+    assumptions = Table(**narrow, title="Assumptions")
+    for heading in ("γ", "k", "A4 violated: F", "A4 violated: f̄", "A5 orders e held", "A5 orders e dense"):
         assumptions.add_column(heading, justify="right")
     for capacity, found in diagnosis["capacities"].items():
         for name, numbers in found["selections"].items():

@@ -17,6 +17,14 @@ class Device(StrEnum):
     cuda = "cuda"
 
 
+class Summary(StrEnum):
+    """What a table gives of a run's accuracies."""
+
+    last = "last"
+    last20 = "last20"
+    best = "best"
+
+
 def check_device(device: Device) -> None:
     """Refuse a device that is not there, before anything is loaded."""
     import torch
@@ -36,6 +44,9 @@ def not_an_option(value: Path | None) -> Path | None:
 
 Overrides = Annotated[list[str] | None, typer.Argument(help="section.key=value ...")]
 Workers = Annotated[int | None, typer.Option(min=1, help="Processes; default: one a processor.")]
+SummaryOption = Annotated[
+    Summary, typer.Option("--summary", help="The last evaluation, the mean of the last 20, or the best.")
+]
 TrainOn = Annotated[Device, typer.Option("--device", help="Where clients train.")]
 ComputeOn = Annotated[Device, typer.Option("--device", help="Where to compute.")]
 RunArgument = Annotated[Path, typer.Argument(metavar="RUN", help="Run directory with a checkpoint.")]

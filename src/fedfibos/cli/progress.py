@@ -9,6 +9,7 @@ from typing import Any, Protocol
 from rich.console import Console
 from rich.filesize import decimal
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Column
 
 from fedfibos.common.formatting import duration, percent
 from fedfibos.config.experiment import Experiment
@@ -68,10 +69,30 @@ class Tally:
             f"local {percent(self.evaluation['local']['mean'])}"
         )
 
+    def within(self, loss: float, width: int) -> str:
+        """Loss, accuracies and traffic in so many characters: what is less important is left out, nothing is cut."""
+        pieces = [f"loss {loss:.3f}"]
+        if self.evaluation is not None:
+            whole, local = self.evaluation["global"], self.evaluation["local"]
+            pieces += [f"global {percent(whole['full'])}", f"local {percent(local['mean'])}"]
+        whole_line = f"loss {loss:.3f}  {self.accuracies()}  {self.traffic()}"
+        if len(whole_line) <= width:
+            return whole_line
+        while len(pieces) > 1 and len("  ".join(pieces)) > width:
+            pieces.pop()
+        return "  ".join(pieces)
+
     def traffic(self) -> str:
         """Bytes so far, and rejected uploads if there are any."""
         rejected = f"  {self.rejected} rejected" if self.rejected else ""
         return f"down {decimal(self.down)}  up {decimal(self.up)}{rejected}"
+
+
+BAR = 14
+"""Characters of the bar."""
+
+COLUMNS = 4
+"""Spaces between the columns of the live line."""
 
 
 class PlainProgress:
@@ -124,11 +145,11 @@ class LiveProgress:
     def __init__(self, console: Console) -> None:
         self.tally = Tally()
         self.bar = Progress(
-            TextColumn("[bold]{task.description}"),
-            BarColumn(bar_width=None),
-            MofNCompleteColumn(),
-            TimeRemainingColumn(),
-            TextColumn("{task.fields[state]}", markup=False),
+            TextColumn("[bold]{task.description}", table_column=Column(no_wrap=True)),
+            BarColumn(bar_width=BAR),
+            MofNCompleteColumn(table_column=Column(no_wrap=True)),
+            TimeRemainingColumn(table_column=Column(no_wrap=True)),
+            TextColumn("{task.fields[state]}", markup=False, table_column=Column(no_wrap=True, overflow="ellipsis")),
             console=console,
             speed_estimate_period=120.0,
         )
@@ -148,7 +169,9 @@ class LiveProgress:
     def round(self, record: Mapping[str, Any]) -> None:
         """See :class:`RunProgress`."""
         self.tally.add(record)
-        state = f"loss {record['loss']:.3f}  {self.tally.accuracies()}  {self.tally.traffic()}"
+        task = self.bar.tasks[0]
+        taken = len(task.description) + BAR + 2 * len(str(int(task.total or 0))) + len("/0:00:00") + COLUMNS
+        state = self.tally.within(record["loss"], self.bar.console.width - taken)
         if not self.bar.tasks[0].started:  # the first round here: after a resumption not round 1
             self.bar.reset(self.task, completed=record["round"] - 1, state=state)
         self.bar.update(self.task, completed=record["round"], state=state)

@@ -12,13 +12,17 @@ from rich.table import Table
 
 from fedfibos.common.formatting import duration, percent
 from fedfibos.runs.classes import rejected_lines
+from fedfibos.runs.record import RunDirectory
+
+SUMMARIES = {"last": "last evaluation", "last20": "mean of the last 20 evaluations", "best": "best evaluation"}
+"""Keys of an accuracy's summary in ``final.json``, and what they are."""
 
 
 def show_results(final: Mapping[str, Any], out: Path, console: Console) -> None:
     """Print the accuracies of ``final.json``, the totals and where the run directory is."""
     table = Table(title=f"{final['method']}, seed {final['seed']}, {final['rounds']} rounds")
     table.add_column("accuracy", no_wrap=True)
-    for column in ("last", "mean of last 20", "best"):
+    for column in ("last", mean_heading(evaluations_of(out)), "best"):
         table.add_column(column, justify="right", no_wrap=True)
     whole, local = final["global_accuracy"], final["local_accuracy"]
     submodels = whole["submodels"]
@@ -55,6 +59,16 @@ def show_rejected(final: Mapping[str, Any], console: Console, whose: str = "") -
     for line in lines:
         console.print(whose + line, markup=False, highlight=False, soft_wrap=True)
     return bool(lines)
+
+
+def evaluations_of(run: Path) -> int:
+    """How many evaluations a run has on record."""
+    return sum("evaluation" in record for record in RunDirectory(run).rounds())
+
+
+def mean_heading(evaluations: int) -> str:
+    """Of a mean over the last 20 evaluations: how many there were."""
+    return "mean of last 20" if evaluations >= 20 else f"mean of all {evaluations}"
 
 
 def _add(table: Table, name: str, curve: Mapping[str, float | None]) -> None:

@@ -13,7 +13,7 @@ from rich.status import Status
 from rich.table import Table
 
 from fedfibos.cli.exit_codes import CLASS_REJECTED, FAILED, REFUSED, exit_code
-from fedfibos.cli.results import show_rejected
+from fedfibos.cli.results import SUMMARIES, show_rejected
 from fedfibos.common.formatting import duration, percent
 from fedfibos.common.statistics import Spread, spread
 from fedfibos.config.study import PlannedRun, Study, describe_grid, load_study
@@ -27,6 +27,7 @@ def sweep(
     only: Sequence[str],
     dry_run: bool,
     console: Console,
+    summary: str,
     **options: Any,
 ) -> int:
     """Run a study and print its summary.
@@ -47,7 +48,7 @@ def sweep(
         outcomes = run_study(study, out, progress, **options)
     finally:
         progress.close()
-    console.print(summary_table(study, outcomes))
+    console.print(summary_table(study, outcomes, summary))
     console.print(f"run directories: {out}", markup=False, highlight=False, soft_wrap=True)
     for outcome in outcomes:
         show_rejected(outcome.final or {}, console, f"{outcome.run.folder}: ")
@@ -133,9 +134,9 @@ def result(outcome: Outcome) -> str:
     return f"{text}  {'finished before' if outcome.state == 'finished' else duration(final['seconds'])}"
 
 
-def summary_table(study: Study, outcomes: Sequence[Outcome]) -> Table:
-    """Mean ± sd over seeds of each cell, at the last evaluation."""
-    table = Table(title="accuracy at the last evaluation in %, mean ± sd over seeds")
+def summary_table(study: Study, outcomes: Sequence[Outcome], summary: str = "last") -> Table:
+    """Mean ± sd over seeds of each cell; ``summary``: a key of :data:`fedfibos.cli.results.SUMMARIES`."""
+    table = Table(title=f"accuracy in %, {SUMMARIES[summary]}, mean ± sd over seeds")
     for axis in study.axes or ("",):
         table.add_column(axis)
     for column in ("runs", "global, full", "submodels", "local"):
@@ -149,9 +150,9 @@ def summary_table(study: Study, outcomes: Sequence[Outcome]) -> Table:
         table.add_row(
             *(cell or ("",)),
             runs,
-            _cell(spread(final["global_accuracy"]["full"]["last"] for final in finals)),
-            _cell(spread(final["global_accuracy"]["submodels"]["mean"]["last"] for final in finals)),
-            _cell(spread(final["local_accuracy"]["mean"]["last"] for final in finals)),
+            _cell(spread(final["global_accuracy"]["full"][summary] for final in finals)),
+            _cell(spread(final["global_accuracy"]["submodels"]["mean"][summary] for final in finals)),
+            _cell(spread(final["local_accuracy"]["mean"][summary] for final in finals)),
         )
     return table
 

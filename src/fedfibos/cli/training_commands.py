@@ -11,7 +11,17 @@ import typer
 
 from fedfibos.cli.code_folders import search_beside
 from fedfibos.cli.exit_codes import CLASS_REJECTED, INTERRUPTED, REFUSED
-from fedfibos.cli.options import DataDir, Device, Overrides, TrainOn, Workers, check_device, not_an_option
+from fedfibos.cli.options import (
+    DataDir,
+    Device,
+    Overrides,
+    Summary,
+    SummaryOption,
+    TrainOn,
+    Workers,
+    check_device,
+    not_an_option,
+)
 from fedfibos.cli.terminal import console_here, fail, warn
 
 
@@ -96,6 +106,7 @@ def sweep(
     workers: Workers = None,
     device: TrainOn = Device.cpu,
     data_dir: DataDir = None,
+    summary: SummaryOption = Summary.last,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Check every run's settings and list them; no run.")
     ] = False,
@@ -109,10 +120,11 @@ def sweep(
     rest = ["--workers", str(workers)] if workers is not None else []
     rest += ["--data-dir", str(data_dir)] if data_dir is not None else []
     rest += ["--device", device.value] if device is not Device.cpu else []
+    rest += ["--summary", summary.value] if summary is not Summary.last else []
     try:
         check_device(device)
         options = {"workers": workers, "device": device.value, "data_dir": data_dir}
-        return run_sweep(study, overrides or (), out, only or (), dry_run, console_here(), **options)
+        return run_sweep(study, overrides or (), out, only or (), dry_run, console_here(), summary.value, **options)
     except Interrupted as stop:
         command = again(study, overrides or (), out, only or (), rest)
         return fail(f"{stop} of the current run; go on with: {command}", INTERRUPTED)
@@ -123,13 +135,14 @@ def demo(
         Path | None, typer.Option(callback=not_an_option, help="Folder for its run directories; default: runs/demo-N.")
     ] = None,
     workers: Workers = None,
+    summary: SummaryOption = Summary.last,
 ) -> int:
     """Compare all methods at the same capacities on the bundled digits; about a minute."""
     from fedfibos.cli.demo import new_folder, run_demo
     from fedfibos.simulation import Interrupted
 
     try:
-        lost = run_demo(out or new_folder(Path("runs")), workers, console_here())
+        lost = run_demo(out or new_folder(Path("runs")), workers, console_here(), summary.value)
     except Interrupted as stop:
         return fail(f"{stop}; the demo is not resumed, start it again", INTERRUPTED)
     return CLASS_REJECTED if lost else 0

@@ -37,9 +37,15 @@ def percent(value: Spread | None) -> str:
 
 
 def best_of(columns: Sequence[Sequence[Spread | None]]) -> list[list[Cell]]:
-    """Cells of columns of accuracies, the best means of each marked as printed; none where all are equal."""
+    """Cells of columns of accuracies, the best means of each marked as printed.
+
+    None where all are equal, and none where a value is of one seed: a difference of one seed ranks nobody.
+    """
     marked = []
     for column in columns:
+        if any(value is not None and value.n < 2 for value in column):
+            marked.append([Cell(percent(value)) for value in column])
+            continue
         printed = [None if value is None else f"{100 * value.mean:.1f}" for value in column]
         known = [text for text in printed if text is not None]
         top = max(known, key=float) if len(set(known)) > 1 else None
@@ -65,7 +71,11 @@ def results(problem: Problem, slug: str) -> Table:
     for group in problem.references:
         accuracies = [percent(group.over_seeds(*path, "last")) for path in paths.values()]
         rows.append(row(f"reference: {group.label}", str(len(group.records)), *accuracies))
-    notes = [f"{problem.scale}. Mean ± sd over seeds. Bold: the best mean of its column, whatever its spread."]
+    notes = [f"{problem.scale}. Mean ± sd over seeds."]
+    if any(cell.bold for column in columns for cell in column):
+        notes.append("Bold: the best mean of its column, whatever its spread.")
+    elif any(len(group.records) == 1 for group in groups):
+        notes.append("One seed ranks nobody: no mean is marked as the best.")
     if ADJUSTED in paths.values():
         notes.append("Adjusted: with the class frequencies of its own data, which a client knows whatever the method.")
     if len({tuple(record.experiment.seed for record in group.records) for group in groups}) > 1:
