@@ -1,26 +1,18 @@
 """FedFIbOS on the bundled digits through the API: any ``nn.Module``, 20 clients of five capacities."""
 
 import torch
-from torch.nn import Flatten, Linear, ReLU, Sequential
-
-from fedfibos import METHODS, Client, LocalTraining, Partition, accuracy
-from fedfibos import federated_round, load, model_of, partition, sample
+from fedfibos import Client, FedFIbOS, LocalTraining, Partition, accuracy, federated_round, load, model_of, partition
 
 digits = load("digits")
 parts = partition(digits.train.labels, Partition("dirichlet", alpha=0.3), 20, torch.Generator().manual_seed(0))
-torch.manual_seed(0)  # the initial values
-module = Sequential(Flatten(), Linear(64, 128), ReLU(), Linear(128, 10))
-model = model_of(module, example=digits.train.batch(torch.arange(2)))  # the example: for methods that slice
-method, local, rounds = METHODS["fedfibos"](), LocalTraining(steps=20, batch_size=20, lr=0.1), 80
-fleet = [
-    Client(id=n, capacity=0.5 ** (n % 5), round=0, seed=0, local=local, data=digits.train.subset(parts[n]))
-    for n in range(20)
-]
+module = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, 128), torch.nn.ReLU(), torch.nn.Linear(128, 10))
+model, method, local = model_of(module), FedFIbOS(), LocalTraining(steps=20, batch_size=20, lr=0.1)
+fleet = [Client(n, 0.5 ** (n % 5), 0, 0, local, digits.train.subset(parts[n])) for n in range(20)]
 params = model.initial_params()
 state = method.init(params)
-for t in range(rounds):
-    cohort = [fleet[n].in_round(t, rounds) for n in sample(num_clients=20, cohort_size=10, seed=0, t=t)]
+for t in range(40):
+    cohort = [client.in_round(t, rounds=40) for client in fleet]
     state, params, report = federated_round(method, model, state, params, cohort)
-for client in fleet[:5]:
-    submodel = method.extract(model, state, params, client.in_round(rounds, rounds))
+for client in fleet[:5]:  # of capacity 1, 1/2, 1/4, 1/8, 1/16
+    submodel = method.extract(model, state, params, client.in_round(40, rounds=40))
     print(f"capacity {client.capacity:6}: {accuracy(model, params, submodel, digits.test):.3f} of the test set")

@@ -73,6 +73,8 @@ def test_the_api_example_runs_and_learns(capsys):
     assert len(accuracies) == 5
     assert accuracies[0] > 0.9
     assert min(accuracies) > 0.5
+    code = [line for line in (ROOT / "examples" / "digits.py").read_text(encoding="utf-8").splitlines()[1:] if line]
+    assert len(code) == 15
 
 
 def test_the_experiment_from_python_runs_as_it_is_written(tmp_path):
@@ -119,9 +121,31 @@ def tool(name, monkeypatch):
     return module
 
 
-def test_the_numbers_of_the_readme_are_those_of_the_records(monkeypatch):
-    readme = (ROOT / "README.md").read_text()
-    assert tool("readme", monkeypatch).generate(readme, ROOT / "results") == readme
+def test_the_numbers_of_the_first_runs_are_those_of_the_records(monkeypatch):
+    first_runs = tool("first_runs", monkeypatch)
+    page = first_runs.PAGE.read_text(encoding="utf-8")
+    assert first_runs.generate(page, ROOT / "results") == page
+
+
+def test_the_picture_is_that_of_the_records(monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / "tools")
+    picture = tool("picture", monkeypatch)
+    study = picture.load_cifar10(ROOT / "results" / "small")
+    assert picture.picture(study) == picture.PICTURE.read_text(encoding="utf-8")
+    for page in (ROOT / "README.md", ROOT / "docs" / "index.md"):
+        assert picture.caption(study) in " ".join(page.read_text(encoding="utf-8").split())
+
+
+def test_the_criterion_of_ones_own_is_that_of_its_exponents(tmp_path, monkeypatch):
+    """SNIP's is f̄^½·|x̃|: the same bytes."""
+    monkeypatch.syspath_prepend(ROOT)
+    small = ["federation.rounds=2", "federation.cohort=3"]
+    named = ["method.name=fedfibos", "method.criterion=power", "method.exponents=[0.5,1]"]
+    path = ROOT / "examples" / "own_criterion.toml"
+    own = simulate(load_experiment(path, small), tmp_path / "own", workers=1)
+    ours = simulate(load_experiment(path, [*small, *named]), tmp_path / "named", workers=1)
+    default = simulate(load_experiment(path, [*small, named[0]]), tmp_path / "default", workers=1)
+    assert own["params_sha256"] == ours["params_sha256"] != default["params_sha256"]
 
 
 def test_the_findings_are_those_of_the_records(monkeypatch):

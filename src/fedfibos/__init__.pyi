@@ -34,6 +34,7 @@ from .methods import PRESETS as PRESETS
 from .methods import FedAvg as FedAvg
 from .methods import FedBRB as FedBRB
 from .methods import FedFIbOS as FedFIbOS
+from .methods import FedFIbOSChannels as FedFIbOSChannels
 from .methods import FedRolex as FedRolex
 from .methods import HeteroFL as HeteroFL
 from .methods._slicing import slice_of as slice_of

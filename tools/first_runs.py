@@ -1,4 +1,4 @@
-"""Write the numbers of the README from the committed records: ``python tools/readme.py`` (``--check``: only compare).
+"""Write the numbers of docs/how-to/first_runs.md: ``python tools/first_runs.py`` (``--check``: only compare).
 
 Every block between ``<!-- begin NAME -->`` and ``<!-- end NAME -->`` is generated here from ``results/``.
 """
@@ -13,6 +13,7 @@ from pathlib import Path
 from fedfibos.runs.stored import stored_bytes
 
 ROOT = Path(__file__).resolve().parent.parent
+PAGE = ROOT / "docs" / "how-to" / "first_runs.md"
 DEMO_TITLES = {
     "fedavg-full": "FedAvg, all full-size",
     "fedavg-smallest": "FedAvg, all smallest",
@@ -80,7 +81,7 @@ def cifar10(results: Path) -> str:
     final = json.loads(stored_bytes(run / "final.json"))
     accuracy = final["global_accuracy"]
     return (
-        "That first run, FedFIbOS with the magnitude prior (ResNet-8 with GroupNorm, 100 clients, 10 a round,\n"
+        "The second line, FedFIbOS with the magnitude prior (ResNet-8 with GroupNorm, 100 clients, 10 a round,\n"
         f"Dirichlet 0.3, non-uniform capacities, {final['rounds']} rounds, seed {final['seed']}, {machine(run)}; "
         "record in\n"
         f"`results/cifar10/resnet8-seed0`), reached {percent(accuracy['full']['last'])} with the full model "
@@ -91,28 +92,27 @@ def cifar10(results: Path) -> str:
 
 
 def generate(text: str, results: Path) -> str:
-    """The README with its blocks written anew."""
+    """The page with its blocks written anew."""
     for name, block in (("demo", demo), ("cifar10", cifar10)):
         pattern = rf"(<!-- begin {name} -->\n).*?(<!-- end {name} -->)"
         content = block(results)
         whole = re.compile(pattern, re.DOTALL)
         count = len(whole.findall(text))
         if count != 1:
-            raise SystemExit(f"README.md must have one block {name!r}, got {count}")
+            raise SystemExit(f"the page must have one block {name!r}, got {count}")
         text = whole.sub(lambda found: found[1] + content + "\n" + found[2], text)  # noqa: B023 (used at once)
     return text
 
 
 def main() -> int:
     """Write or check."""
-    readme = ROOT / "README.md"
-    text = readme.read_text()
+    text = PAGE.read_text(encoding="utf-8")
     wanted = generate(text, ROOT / "results")
     if "--check" in sys.argv[1:]:
         if text != wanted:
-            print("README.md differs from what results/ gives; run: python tools/readme.py", file=sys.stderr)
+            print(f"{PAGE.name} differs from what results/ gives; run: python tools/first_runs.py", file=sys.stderr)
         return int(text != wanted)
-    readme.write_text(wanted)
+    PAGE.write_text(wanted, encoding="utf-8")
     return 0
 
 
