@@ -138,3 +138,14 @@ def test_public_names_are_where_the_type_checker_is_told_they_are():
     assert fedfibos.__version__[0].isdigit()
     with pytest.raises(AttributeError, match=r"^module 'fedfibos' has no attribute 'Clinet', but 'Client'$"):
         _ = fedfibos.Clinet
+
+
+def test_the_life_of_an_update_is_at_most_twenty_files_each_found_from_another():
+    page = (PACKAGE.parents[1] / "docs" / "explanation" / "design.md").read_text(encoding="utf-8")
+    (section,) = re.findall(r"^## The life of an update\n(.*?)^## ", page, re.MULTILINE | re.DOTALL)
+    files = re.findall(r"^\d+\. `([\w/]+)\.py`", section, re.MULTILINE)
+    modules = ["fedfibos." + file.replace("/", ".") for file in files]
+    assert 10 < len(modules) <= 20
+    began = [f"fedfibos.{name}" for name in ("cli.training_commands", "simulation", "methods", "report.page")]
+    found = set().union(*(GRAPH[module] for module in [*began, *modules]))
+    assert [module for module in modules if module not in found] == []
