@@ -32,6 +32,20 @@ def new(folder: Annotated[Path, typer.Argument(help="Folder to write the app to.
     print("next: put your model and data into fleet.py; docs/how-to/fleet.md has the commands that start it")
 
 
+@flower_app.command("supernode", context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
+def supernode(context: typer.Context) -> None:
+    """Run flower-supernode with the options given, and say in one line why it could not join."""
+    from fedfibos.flower.supernode import run_supernode
+
+    try:
+        code, why = run_supernode(context.args)
+    except OSError as error:
+        raise click.ClickException(str(error)) from error
+    if why is not None:
+        raise click.ClickException(f"the SuperNode ended: {why}")
+    raise typer.Exit(code)
+
+
 @flower_app.command("gateway")
 def gateway(
     folder: Annotated[Path, typer.Argument(help="Folder to write nginx's configuration to.")],

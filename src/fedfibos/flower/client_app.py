@@ -18,7 +18,7 @@ from fedfibos.common.formatting import bytes_in
 from fedfibos.data.finite import ADVICE, not_finite
 from fedfibos.flower.accelerator import trained, usable
 from fedfibos.flower.measure import IN_BYTES, LIMITS, Limits, affordable, try_one_batch
-from fedfibos.flower.messages import declaration, limit_in, payload_in, payload_record, question_in, refusal
+from fedfibos.flower.messages import declaration, limit_in, payload_in, payload_record, question_in, refusal, refused_in
 from fedfibos.flower.overdue import OverdueError, within
 from fedfibos.flower.scores import HeldScore
 from fedfibos.flower.task import Settings, Task
@@ -57,6 +57,8 @@ def client_app(task: MakeTask, data: MakeData) -> ClientApp:
     @app.query()
     def declare(message: Message, context: Context) -> Message:
         """Who is here, and what it can afford."""
+        if (reason := refused_in(message)) is not None:
+            LOG.error("this device takes no part so far: %s", reason)
         return _answered(message, lambda: _declare(task, data, context))
 
     @app.query("select")

@@ -15,6 +15,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from fedfibos.flower.supernode import why_it_ended
+
 HOST = "127.0.0.1"
 QUIET = {
     "FLWR_TELEMETRY_ENABLED": "0",
@@ -115,7 +117,8 @@ class Processes:
         for name in names:
             if (code := self.running[name].poll()) is not None:
                 text = self.log(name).read_text(errors="replace")
-                raise LaunchError(f"{name} ended with exit code {code}: {_last_line(text)} (log: {self.log(name)})")
+                why = why_it_ended(text.splitlines()) or _last_line(text)
+                raise LaunchError(f"{name} ended with exit code {code}: {why} (log: {self.log(name)})")
 
     def wait_for_port(self, name: str, port: int, seconds: float = 60.0) -> None:
         """Wait until a process accepts connections."""

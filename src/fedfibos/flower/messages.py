@@ -100,6 +100,18 @@ def refusal(reason: str) -> RecordDict:
     return RecordDict({ABOUT: ConfigRecord({"refused": reason})})
 
 
+def who_are_you(refused: str | None) -> RecordDict:
+    """Ask a node to declare itself, and tell it why it took no part before."""
+    return RecordDict({QUESTION: ConfigRecord({} if refused is None else {"refused": refused})})
+
+
+def refused_in(message: Message) -> str | None:
+    """Why the server let this node take no part before; None where it did not say."""
+    asked = message.content.get(QUESTION)
+    reason = asked.get("refused") if isinstance(asked, ConfigRecord) else None
+    return _one_line(reason) if isinstance(reason, str) else None
+
+
 def declaration(client: int, capacity: float, examples: int, untrained: str) -> RecordDict:
     """What a client says of itself; see :class:`Member`."""
     said = ConfigRecord({"client": client, "capacity": capacity, "examples": examples, "untrained": untrained})

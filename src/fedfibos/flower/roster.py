@@ -6,11 +6,11 @@ import hashlib
 import time
 from collections.abc import Callable, Iterable, Mapping
 
-from flwr.app import ConfigRecord, Message, MessageType, RecordDict
+from flwr.app import Message, MessageType
 from flwr.serverapp import Grid
 
 from fedfibos.common.formatting import counted
-from fedfibos.flower.messages import Member, limited, member_in
+from fedfibos.flower.messages import Member, limited, member_in, who_are_you
 from fedfibos.wire.payload import WireError
 
 Roster = Mapping[int, Member]
@@ -101,9 +101,14 @@ class Enrolment:
             self._members.pop(node, None)
 
     def _ask(self, nodes: list[int]) -> None:
-        content = RecordDict({"question": ConfigRecord({})})
-        content = limited(content, self.deadline)
-        messages = [Message(content, dst_node_id=node, message_type=MessageType.QUERY) for node in nodes]
+        messages = [
+            Message(
+                limited(who_are_you(self._told.get(node)), self.deadline),
+                dst_node_id=node,
+                message_type=MessageType.QUERY,
+            )
+            for node in nodes
+        ]
         answers = {
             answer.metadata.reply_to_message_id: answer
             for answer in self.grid.send_and_receive(messages, timeout=self.deadline)
@@ -119,6 +124,7 @@ class Enrolment:
                 self._own(member)
                 self.check(member)
                 self._members[node] = member
+                self._told.pop(node, None)
                 if self._joined.get(node) != member:
                     self._joined[node] = member
                     examples = counted(member.examples, "example")
