@@ -196,7 +196,7 @@ class _Passes:
 
     def __call__(self, member: Submodel | None, inputs: Inputs, labels: Tensor, teacher: Tensor | None = None) -> _Pass:
         """One pass; ``teacher``: outputs to come close to, where the step distils."""
-        at = self.work if member is None else self.model.workspace(member)
+        at = self.work if member is None else self.model.workspace(member, within=self.submodel)
         slope = enter(self.work, at, member, self.trained, self.constrain)
         with self.local.autocast(self.model.device):
             logits = forward(at.module, inputs)

@@ -15,6 +15,7 @@ from fedfibos.channels.check import check_permutations
 from fedfibos.channels.costs import Cost, parameter_cost
 from fedfibos.channels.declared import named_axes, named_units
 from fedfibos.channels.derive import derive_axes
+from fedfibos.channels.fixed import cut, fixed_tensors, kept_channels
 from fedfibos.channels.macs import mac_cost
 from fedfibos.channels.nested import Chain, chain
 from fedfibos.channels.resize import resized
@@ -59,6 +60,7 @@ class Workspace:
         self._buffers = [
             (owner, name, buffer) for owner in self.module.modules() for name, buffer in owner._buffers.items()
         ]
+        self._named_buffers = dict(self.module.named_buffers())
         self._held = [buffer for _, _, buffer in self._buffers if buffer is not None]
         self._initial = [buffer.clone() for buffer in self._held]
         self.has_batch_norm = has_batch_norm(module)
@@ -95,6 +97,15 @@ class Workspace:
         for parameter, view in zip(self.parameters, self._views, strict=True):
             if not _lies_as(parameter, view):
                 parameter.data = view
+
+    def hold(self, fixed: Mapping[str, Tensor]) -> None:
+        """Give tensors that are not trained these values, which :meth:`load` keeps."""
+        named = {**dict(self.module.named_parameters()), **self._named_buffers}
+        places = {id(buffer): i for i, buffer in enumerate(self._held)}
+        for name, value in fixed.items():
+            named[name].detach().copy_(value)
+            if id(named[name]) in places:
+                self._initial[places[id(named[name])]].copy_(value)
 
     def load(self, values: Tensor) -> nn.Module:
         """Copy a local vector in and put buffers back to their initial values: no trace of the last client."""
@@ -134,6 +145,7 @@ class Model:
         whole: Parameters that every client holds whole, as the model divides by them or by their norm: see
             :mod:`fedfibos.probes.zeros`.
         rewritten: Parameters whose values forward itself changes in training; see :mod:`fedfibos.probes.memory`.
+        uncut: Modules and parameters whose channels slices never cut.
         recorded: Whether training steps are recorded and replayed, on a device that can; see ``run.cuda_graphs``.
     """
 
@@ -147,8 +159,9 @@ class Model:
     whole: tuple[str, ...] = ()
     rewritten: tuple[str, ...] = ()
     recorded: bool = False
+    uncut: tuple[str, ...] = ()
     _workspaces: dict[Any, Workspace] = field(default_factory=dict, init=False, repr=False, compare=False)
-    _derived: dict[str, Axes] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _derived: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
     _chains: dict[tuple[str, ...], tuple[Tensor, Chain]] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
@@ -187,7 +200,8 @@ class Model:
         """
         if "axes" not in self._derived:
             self._derived["axes"] = self._derive_axes()
-        return self._derived["axes"]
+        axes: Axes = self._derived["axes"]
+        return axes
 
     @property
     def macs(self) -> Cost:
@@ -228,17 +242,20 @@ class Model:
         if self.table is None and self.example is None:
             raise ValueError("slicing needs an example batch or a table of axes, got a model with neither")
         if self.table is None:
-            axes = derive_axes(self.module, self.example, self.units)
+            axes = derive_axes(self.module, self.example, self.units, self.uncut)
         else:
             axes = self.table
             if self.example is not None:
                 check_permutations(self.module, axes, self.example)
-        if (fixed := _sliced_and_fixed(self.module, axes)) is not None:
-            raise ValueError(
-                f"slicing needs every sliced tensor to be trained, got the frozen {fixed!r}, whose channels are cut: "
-                "train it, or use a method of masks"
-            )
         return axes
+
+    @property
+    def _fixed(self) -> dict[str, Tensor]:
+        """What slices cut of tensors that are not trained."""
+        if "fixed" not in self._derived:
+            self._derived["fixed"] = fixed_tensors(self.module, self.axes)
+        tensors: dict[str, Tensor] = self._derived["fixed"]
+        return tensors
 
     def place(self, inputs: Inputs) -> Inputs:
         """A batch where and how the model computes on it; nothing is copied when it is so already."""
@@ -248,10 +265,14 @@ class Model:
             return inputs.to(self.device, non_blocking=True, memory_format=torch.channels_last)
         return inputs.to(self.device, non_blocking=True)
 
-    def workspace(self, submodel: Submodel) -> Workspace:
+    def workspace(self, submodel: Submodel, within: Submodel | None = None) -> Workspace:
         """The scratch space for submodels of that shape, made on first use.
 
         Of slices the last :data:`MOST_WORKSPACES` are kept: where importance chooses widths, every round has others.
+
+        Args:
+            submodel: What is to be loaded; tensors that are not trained get its channels now.
+            within: The slice it is a nested member of, where it is one.
         """
         widths = submodel.widths
         work = self._workspaces.pop(widths, None)
@@ -262,12 +283,23 @@ class Model:
         slices = [known for known in self._workspaces if known is not None]
         for oldest in slices[:-MOST_WORKSPACES]:
             del self._workspaces[oldest]
+        if widths is not None and self._fixed:
+            work.hold(cut(self._fixed, self.axes, self._channels(submodel, within)))
         return work
+
+    def _channels(self, submodel: Submodel, within: Submodel | None) -> dict[str, Tensor]:
+        """Axis -> the channels of the full model that a slice holds; axes that it does not cut are left out."""
+        if within is None or within.widths is None:
+            return kept_channels(self.axes, self.layout, {}, submodel)
+        outer = kept_channels(self.axes, self.layout, {}, within)
+        widths = {axis: kept.numel() for axis, kept in outer.items()}
+        inner = kept_channels(self.axes, within.local_layout(self.layout), widths, submodel)
+        return {**outer, **{axis: outer[axis][kept] if axis in outer else kept for axis, kept in inner.items()}}
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle without the scratch space."""
         kept = (self.module, self.layout, self.device, self.example, self.table, self.units, self.channels_last)
-        return Model, (*kept, self.whole, self.rewritten, self.recorded)
+        return Model, (*kept, self.whole, self.rewritten, self.recorded, self.uncut)
 
 
 def model_of(
@@ -275,6 +307,7 @@ def model_of(
     *,
     maskable: Sequence[str] | None = None,
     held: Sequence[str] = (),
+    whole: Sequence[str] = (),
     example: Inputs | None = None,
     axes: Axes | None = None,
     units: Mapping[str, int] | None = None,
@@ -291,6 +324,7 @@ def model_of(
         maskable: Names of the tensors that selection ranks; see :func:`fedfibos.params.layout_of`.
         held: Without ``maskable``: modules or parameters that every client holds whole; see
             :func:`fedfibos.params.maskable_names`.
+        whole: Modules or parameters whose channels slices never cut, where the axes are derived.
         example: One batch of inputs, for the methods that slice: the channel axes are derived from it.
         axes: A hand-written table of channel axes, where they can't be derived; else the module's ``channel_axes()``.
         units: Layer -> channels of its output that belong together, where only the model's code knows it (heads); else
@@ -307,12 +341,23 @@ def model_of(
     ranked = maskable_names(module, held) if maskable is None else list(maskable)
     layout = layout_of(module, ranked if held or maskable is not None else None)
     rewritten = () if example is None else changed_by_forward(module, example)
-    whole = () if example is None else intolerant_of_zeros(module, ranked, example)
-    if whole:
-        layout = _layout_around(module, whole, ranked, chosen=maskable is not None)
+    divisors = () if example is None else intolerant_of_zeros(module, ranked, example)
+    if divisors:
+        layout = _layout_around(module, divisors, ranked, chosen=maskable is not None)
     table = named_axes(module) if axes is None else axes
     together = named_units(module) if units is None else units
-    return Model(module, layout, torch.device(device), example, table, together, channels_last, whole, rewritten)
+    return Model(
+        module,
+        layout,
+        torch.device(device),
+        example,
+        table,
+        together,
+        channels_last,
+        divisors,
+        rewritten,
+        uncut=tuple(whole),
+    )
 
 
 def _layout_around(module: nn.Module, whole: Sequence[str], ranked: Sequence[str], *, chosen: bool) -> Layout:
@@ -329,20 +374,6 @@ def _layout_around(module: nn.Module, whole: Sequence[str], ranked: Sequence[str
             f"values that are not finite; {advice}"
         )
     return layout_of(module, left)
-
-
-def _sliced_and_fixed(module: nn.Module, axes: Axes) -> str | None:
-    """A tensor that no client sends but a slice would cut, if there is one: a slice holds no values for it."""
-    normalisation = nn.modules.batchnorm._NormBase  # its statistics are recomputed
-    fixed = [name for name, p in module.named_parameters() if not p.requires_grad]
-    fixed += [
-        f"{prefix}.{name}".lstrip(".")
-        for prefix, owner in module.named_modules()
-        if not isinstance(owner, normalisation)
-        for name, _ in owner.named_buffers(recurse=False)
-    ]
-    cut = (n for n in fixed if n in axes.dims and any(part.axis is not None for dim in axes.dims[n] for part in dim))
-    return next(cut, None)
 
 
 def has_batch_norm(module: nn.Module) -> bool:

@@ -115,15 +115,16 @@ def test_a_client_leaves_no_trace_in_buffers_that_a_module_replaces():
     assert work.load(params.flat).last is None
 
 
-def test_slicing_refuses_a_frozen_tensor_whose_channels_it_would_cut():
+def test_a_frozen_tensor_is_cut_with_the_channels_of_the_slice():
     module = nn.Sequential(nn.Linear(5, 8), nn.ReLU(), nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, CLASSES))
-    model = model_of(module, example=torch.zeros(2, 5))
-    client = Client(0, 0.5, 3, 0, LocalTraining(steps=1))
-    FedRolex().extract(model, FedRolex().init(model.initial_params()), model.initial_params(), client)
     module[2].weight.requires_grad_(False)
-    frozen = model_of(module, example=torch.zeros(2, 5))
-    with pytest.raises(ValueError, match=r"slicing needs every sliced tensor to be trained, got the frozen '2.weight'"):
-        FedRolex().extract(frozen, FedRolex().init(frozen.initial_params()), frozen.initial_params(), client)
+    model = model_of(module, example=torch.zeros(2, 5))
+    client, params = Client(0, 0.5, 3, 0, LocalTraining(steps=1)), model.initial_params()
+    submodel = FedRolex(capacity_basis="width").extract(model, FedRolex().init(params), params, client)
+    channels = submodel.units.view(2, 4) - torch.tensor([[0], [8]])
+    work = model.workspace(submodel)
+    assert channels.tolist() != [[0, 1, 2, 3], [0, 1, 2, 3]]
+    assert torch.equal(work.module[2].weight, module[2].weight[channels[1]][:, channels[0]])
 
 
 def normalised(norm: nn.Module, side: int) -> nn.Module:

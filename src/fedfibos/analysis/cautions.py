@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from fedfibos.analysis.selections import dead_layers
+from fedfibos.channels.whole import whole_share
 from fedfibos.common.inputs import forward
 from fedfibos.common.user_code import describe_error
 from fedfibos.local import seeded
@@ -42,11 +43,13 @@ def cautions(method: Method, model: Model, state: State, params: Params, clients
     first = {client.capacity: client for client in reversed(clients)}
     lines = _of_the_model(model)
     masked = False
+    sliced = False
     trial = model.with_own_workspaces()  # clients train in the model's: nothing of this is left there
     for capacity in sorted(first):
         submodel = extracted(method, model, state, params, first[capacity])
         allowed, held = budget(capacity, model.layout.num_maskable), held_maskable(submodel, model.layout)
         masked |= submodel.indicator is not None
+        sliced |= submodel.widths is not None
         shared = masked or "parameters" in first[capacity].budget
         if shared and held > allowed + MORE_BY_ROUNDING * model.layout.num_maskable_tensors:
             lines.append(
@@ -85,6 +88,7 @@ def cautions(method: Method, model: Model, state: State, params: Params, clients
                 f"method.personal is False, but clients {two[0].id} and {two[1].id} of capacity {min(first):g} hold "
                 "different submodels: all of a capacity are given the first one's"
             )
+    lines += _uncut(model) if sliced else []
     return lines + (method.cautions(model, sorted(first)) if isinstance(method, Cautious) else [])
 
 
@@ -94,6 +98,19 @@ def _of_the_model(model: Model) -> list[str]:
         return []
     lines = [_held_whole(model)] if model.whole else []
     return [*lines, *state_cautions(model.module, model.example), *probability_cautions(model.module, model.example)]
+
+
+def _uncut(model: Model) -> list[str]:
+    """What slices of the model cannot cut, why, and its share of the parameters that capacities count."""
+    if not model.axes.whole:
+        return []
+    (first, why), *others = model.axes.whole.items()
+    more = f" and {len(others)} more stay" if others else " stays"
+    share = whole_share(model.axes, model.layout)
+    return [
+        f"{first!r}{more} whole in every slice: {why}. That is {share:.1%} of the maskable parameters, which count "
+        "against each budget"
+    ]
 
 
 def _held_whole(model: Model) -> str:

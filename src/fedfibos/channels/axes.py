@@ -56,7 +56,10 @@ Dimension = tuple[Part, ...]
 """One tensor dimension: parts one after another; several where channels are concatenated."""
 
 
-Site = tuple[str, str, tuple[tuple[str, int], ...]]
+Spot = tuple[str, tuple[int | None, ...]]
+"""A place in source code: the function, and lines and columns of an expression."""
+
+Site = tuple[str, str, tuple[Spot, ...]]
 """A call: torch's function, the module whose code runs, and the places in that code, the innermost first."""
 
 Fit = tuple[tuple[Dimension, int, int] | None, ...]

@@ -16,7 +16,10 @@ from fedfibos.channels.resize import resized
 from fedfibos.channels.sites import Fitting, mark, narrow_sites
 from fedfibos.params import without_overlaps
 
-ADVICE = "pass a hand-written table (fedfibos.channels.axes.axes_table)"
+ADVICE = (
+    "name them yourself: `channel_axes` of the module, or axes=, takes a table (docs/how-to/slicing.md), and "
+    "`fedfibos axes FILE` prints one to fill in"
+)
 
 
 def check_axes(module: nn.Module, axes: Axes, example_inputs: Any) -> None:
@@ -113,11 +116,23 @@ def probe_of(module: nn.Module, example_inputs: Any) -> tuple[nn.Module, Tensor]
 def not_axes(probe: nn.Module, axes: Axes, example_inputs: Any, expected: Tensor) -> list[str]:
     """The axes whose channels can't be permuted; all where only together they can't."""
     generator = torch.Generator().manual_seed(1)
-    permutations = {axis: torch.randperm(size, generator=generator) for axis, size in axes.sizes.items()}
+    permutations = {axis: _permutation(size, generator) for axis, size in axes.sizes.items()}
     if _unchanged(probe, axes, permutations, example_inputs, expected):
         return []
     moved = [a for a, p in permutations.items() if not _unchanged(probe, axes, {a: p}, example_inputs, expected)]
     return moved or list(permutations)
+
+
+def moves(probe: nn.Module, axes: Axes, axis: str, example_inputs: Any, expected: Tensor) -> bool:
+    """Whether permuting the channels of one axis changes the logits."""
+    permutation = _permutation(axes.sizes[axis], torch.Generator().manual_seed(1))
+    return not _unchanged(probe, axes, {axis: permutation}, example_inputs, expected)
+
+
+def _permutation(size: int, generator: torch.Generator) -> Tensor:
+    """A random order, other than that of the channels themselves."""
+    order = torch.randperm(size, generator=generator)
+    return order if size < 2 or bool((order != torch.arange(size)).any()) else order.roll(1)
 
 
 def _randomise(module: nn.Module, generator: torch.Generator) -> None:

@@ -8,14 +8,14 @@ does not pass stays whole, and the rest is cut.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 
 from fedfibos.channels.axes import Axes, Dimension, Fit, Part, nearest
-from fedfibos.channels.check import ADVICE, WIDTHS, narrow_problem, not_axes, probe_of
+from fedfibos.channels.check import ADVICE, WIDTHS, moves, narrow_problem, not_axes, probe_of
 from fedfibos.channels.factors import (
     OUTPUTS,
     Dim,
@@ -31,6 +31,7 @@ from fedfibos.channels.factors import (
 )
 from fedfibos.channels.layers import outputs_of
 from fedfibos.channels.parts import parts_of
+from fedfibos.channels.sized import Seen
 from fedfibos.channels.trace import Trace, traced
 
 
@@ -68,29 +69,48 @@ def derive_axes(
     for name, unit in (units or {}).items():
         _fit_unit(names, name, unit)
     probe, expected = probe_of(module, example_inputs)
-    while True:
+    while True:  # every turn keeps a factor whole that was an axis
         axes, factors = names.table()
         if moved := not_axes(probe, axes, example_inputs, expected):
             for axis in moved:
-                keep_whole([factors[axis]], "permuting its channels changes the logits")
+                _keep_units(axes, axis, factors[axis], lambda axes, a: moves(probe, axes, a, example_inputs, expected))
             continue
-        changed = False
-        for words, ratio in WIDTHS:
-            problem, different = narrow_problem(probe, axes, axes.widths(ratio), example_inputs, expected)
-            changed = changed or different
-            if problem:
-                blamed = [
-                    axis
-                    for axis in axes.sizes
-                    if narrow_problem(probe, axes, {axis: axes.widths(ratio)[axis]}, example_inputs, expected)[0]
-                ]
-                if not blamed:
-                    raise _underivable("", f"it can't run at {words} ({problem})")
-                for axis in blamed:
-                    keep_whole([factors[axis]], f"a narrower copy does not run ({problem})")
-                break
-        else:
+        problems, changed = _narrow_problems(probe, axes, example_inputs, expected)
+        if not problems:
             return axes if changed else replace(axes, sites={})
+        for axis, problem in problems.items():
+            keep_whole([factors[axis]], f"a narrower copy does not run ({problem})")
+
+
+def _narrow_problems(
+    probe: nn.Module, axes: Axes, example_inputs: Any, expected: Tensor
+) -> tuple[dict[str, str], bool]:
+    """The axes that narrower copies fail by, and how; and whether the module's code wrote sizes that had to change."""
+    changed = False
+    for words, ratio in WIDTHS:
+        widths = axes.widths(ratio)
+        problem, different = narrow_problem(probe, axes, widths, example_inputs, expected)
+        changed = changed or different
+        if problem:
+            alone = {a: narrow_problem(probe, axes, {a: widths[a]}, example_inputs, expected)[0] for a in widths}
+            blamed = {axis: own for axis, own in alone.items() if own}
+            if not blamed:
+                raise _underivable("", f"it can't run at {words} ({problem})")
+            return blamed, changed
+    return {}, changed
+
+
+def _keep_units(axes: Axes, axis: str, factor: Factor, matters: Callable[[Axes, str], bool]) -> None:
+    """Channels that can't be permuted one by one may go together in units, such as heads; else they stay whole."""
+    for unit in (n for n in range(2, factor.size) if factor.size % n == 0):
+        dims = {
+            name: tuple(tuple(replace(p, after=p.after * unit) if p.axis == axis else p for p in dim) for dim in own)
+            for name, own in axes.dims.items()
+        }
+        if not matters(replace(axes, sizes={**axes.sizes, axis: factor.size // unit}, dims=dims), axis):
+            keep_whole(divided([factor], unit)[1], f"channels go together in units of {unit}")
+            return
+    keep_whole([factor], "permuting its channels changes the logits")
 
 
 def _underivable(name: str, reason: str) -> ValueError:
@@ -206,14 +226,27 @@ class _Names:
     def _sites(self, names: Mapping[int, str]) -> dict[Any, tuple[Fit, ...]]:
         """Where the module's code writes sizes that belong to an axis."""
         sites: dict[Any, tuple[Fit, ...]] = {}
+        owned = {id(leaf) for t in self.tensors.values() for dim in self.trace.dims(t) for leaf in leaves(dim)}
         for site, times in self.trace.seen.items():
             fits: list[Fit] = []
             for seen in times:
-                entries = [None if entry is None else (parts_of(entry[0], names), *entry[1:]) for entry in seen]
-                fits.append(tuple(e if e and any(part.axis for part in e[0]) else None for e in entries))
-            if any(entry is not None for entries in fits for entry in entries):
+                fits.append(self._fit(seen, names, owned))
+            if any(part.axis for entries in fits for entry in entries if entry for part in entry[0]):
                 sites[site] = (fits[0],) if all(own == fits[0] for own in fits) else tuple(fits)
         return sites
+
+    def _fit(self, seen: Seen, names: Mapping[int, str], owned: set[int]) -> Fit:
+        """The sizes of one call that follow the axes: those of an axis, and what a view takes apart together with one.
+
+        None of sizes that parameters do not tell, such as the examples of a batch.
+        """
+        fit: list[tuple[Dimension, int, int] | None] = []
+        cut = {entry[3] for entry in seen if entry and any(part.axis for part in parts_of(entry[0], names))}
+        for entry in seen:
+            own = set() if entry is None else {id(leaf) for leaf in leaves(entry[0])}
+            tells = entry is not None and entry[3] in cut and own and own <= owned
+            fit.append((parts_of(entry[0], names), entry[1], entry[2]) if entry is not None and tells else None)
+        return tuple(fit)
 
     def _whole(self, chosen: Mapping[int, Factor]) -> dict[str, str]:
         """Layers none of whose channels are cut, and why."""

@@ -26,15 +26,24 @@ class Factor:
         same_as: The factor it was found to be.
         product: The factors it was taken apart into, the outermost first.
         parts: The dimensions it concatenates; an empty one is a single position.
+        met: True once it was found to be the same as another.
     """
 
-    __slots__ = ("constant", "parts", "product", "same_as", "size", "why_whole")
+    __slots__ = ("constant", "met", "parts", "product", "same_as", "size", "why_whole")
 
     def __init__(self, size: int, why_whole: str | None = None, constant: bool = False) -> None:
         self.size, self.why_whole, self.constant = size, why_whole, constant
         self.same_as: Factor | None = None
         self.product: list[Factor] | None = None
         self.parts: list[Dim] | None = None
+        self.met = False
+
+    def pieces(self, sizes: Sequence[int]) -> Dim:
+        """New factors of those sizes, of which the same is known."""
+        own = [Factor(size, self.why_whole, self.constant) for size in sizes]
+        for factor in own:
+            factor.met = self.met
+        return own
 
 
 Dim = list[Factor]
@@ -145,6 +154,8 @@ def same(one: Sequence[Factor], other: Sequence[Factor], why: Callable[[], str] 
 
 def _join(a: Factor, b: Factor, why: Callable[[], str]) -> None:
     """Two factors of one size, neither a product, are the same channels."""
+    for leaf in leaves([a, b]):
+        leaf.met = True
     if a is b:
         return
     if a.constant or b.constant:
@@ -175,7 +186,7 @@ def _take_apart(factor: Factor, outer: int) -> None:
     if rest or inner == 1:
         raise Mismatch
     if factor.parts is None:
-        factor.product = [Factor(n, factor.why_whole, factor.constant) for n in (outer, inner)]
+        factor.product = factor.pieces((outer, inner))
         return
     if all(length(part) % inner == 0 for part in factor.parts):
         pairs = [divided(part, inner) for part in factor.parts]
@@ -236,7 +247,7 @@ def _cut(factor: Factor, bounds: Sequence[int]) -> None:
     if factor.parts is None:
         ends = [0, *bounds, factor.size]
         sizes = [b - a for a, b in itertools.pairwise(ends)]
-        factor.parts = [[Factor(n, factor.why_whole, factor.constant)] if n > 1 else [] for n in sizes]
+        factor.parts = [factor.pieces([n]) if n > 1 else [] for n in sizes]
         return
     parts, start = [], 0
     for part in factor.parts:
@@ -270,3 +281,24 @@ def pieces_of(dim: Sequence[Factor], sizes: Sequence[int]) -> list[Dim]:
         pieces.append([*(concatenated(own) if own else []), *factors[1:]])
         start = stop
     return pieces
+
+
+def aligned(old: Sequence[int], new: Sequence[int]) -> Iterator[tuple[list[int], list[int]]]:
+    """Dimensions of two shapes that hold the same positions, in the smallest groups."""
+    i = j = 0
+    while i < len(old) or j < len(new):
+        own: list[int] = []
+        other: list[int] = []
+        a = b = 1
+        while not own or not other or a != b:
+            if (a <= b and i < len(old)) or j == len(new):
+                if i == len(old):
+                    break
+                own.append(i)
+                a *= old[i]
+                i += 1
+            else:
+                other.append(j)
+                b *= new[j]
+                j += 1
+        yield own, other

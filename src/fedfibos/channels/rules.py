@@ -76,12 +76,16 @@ RULES: dict[str, Rule] = {
     **_named("col2im", layers.col2im),
     **_named("unfold", shapes.unfold),
     **_named("constant_pad_nd", shapes.pad_rule),
+    **_named("glu", shapes.glu),
+    **_named("view_as_complex", shapes.as_complex),
+    **_named("view_as_real", shapes.as_real),
+    **_named("hardswish hardswish_ _prelu_kernel prelu rrelu_with_noise floor_divide polar masked_fill", shapes.of_all),
     **_named("mkldnn_rnn_layer", layers.lstm),
     **_named("copy_ copy", shapes.copy_rule),
     **_named(
         "detach detach_ alias clone contiguous lift_fresh lift_fresh_copy _to_copy to native_dropout dropout bernoulli "
         "bernoulli_ zero_ fill_ zeros_like ones_like full_like empty_like rand_like randn_like masked_fill_ "
-        "_conj resolve_conj normal_ uniform_",
+        "_conj resolve_conj normal_ uniform_ log_sigmoid_forward",
         shapes.like_first,
     ),
     **_named("zeros ones full empty new_zeros new_ones new_full new_empty empty_strided scalar_tensor", shapes.uniform),

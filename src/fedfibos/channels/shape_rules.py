@@ -255,6 +255,32 @@ def unfold(reader: Reader, result: Tensor, x: Tensor, at: int, size: int, step: 
     return [*dims, constant(size)]
 
 
+def glu(reader: Reader, result: Tensor, x: Tensor, at: int = -1) -> Dims:
+    """One half of the channels scaled by the other."""
+    dims = list(reader.dims(x))
+    value, gate = reader.pieces(dims[at], [x.shape[at] // 2] * 2)
+    reader.unite(value, gate)
+    dims[at] = value
+    return dims
+
+
+def as_complex(reader: Reader, result: Tensor, x: Tensor) -> Dims:
+    """Pairs of positions as complex numbers."""
+    *dims, pair = reader.dims(x)
+    reader.whole(pair, "takes them for complex numbers")
+    return dims
+
+
+def as_real(reader: Reader, result: Tensor, x: Tensor) -> Dims:
+    """Complex numbers as pairs of positions."""
+    return [*reader.dims(x), constant(2)]
+
+
+def of_all(reader: Reader, result: Tensor, *operands: Any, **_: Any) -> Dims:
+    """Position by position, of an operation that torch does not say it of."""
+    return pointwise(reader, result, [operand for operand in operands if isinstance(operand, Tensor)])
+
+
 def copy_rule(reader: Reader, result: Tensor, target: Tensor, source: Tensor, *_: Any) -> Dims:
     """One tensor written into another."""
     return pointwise(reader, result, [target, source])

@@ -9,15 +9,15 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
-from functools import partial
-from types import FrameType
+from functools import cache, partial
+from types import CodeType, FrameType
 from typing import Any
 
 import torch
 from torch import nn
 from torch.overrides import TorchFunctionMode
 
-from fedfibos.channels.axes import Axes, Dimension, Site
+from fedfibos.channels.axes import Axes, Dimension, Site, Spot
 from fedfibos.channels.sized import PIECES, SIZED, Ranges, numbers, own_pieces, pieces_apply
 
 _NAME = "_name_in_whole"
@@ -33,20 +33,31 @@ def mark(module: nn.Module) -> None:
 def owner_of(frame: FrameType | None) -> str:
     """The name of the module whose code runs."""
     while frame is not None:
-        owner = frame.f_locals.get("self") if "self" in frame.f_code.co_varnames else None
+        owner = _first_argument(frame)
         if isinstance(owner, nn.Module) and _NAME in owner.__dict__:
             return f"{owner.__dict__[_NAME] or 'the model'!r}"
         frame = frame.f_back
     return "the model"
 
 
+@cache
+def _positions(code: CodeType) -> tuple[tuple[int | None, ...], ...]:
+    """Lines and columns of every instruction: the same for all forms that Python gives a call as it warms up."""
+    return tuple(code.co_positions())
+
+
+def _first_argument(frame: FrameType) -> Any:
+    """What a method's code calls self."""
+    code = frame.f_code
+    return frame.f_locals.get(code.co_varnames[0]) if code.co_argcount else None
+
+
 def site_of(function: str, frame: FrameType | None) -> Site | None:
     """Where a function of torch is called from; None outside of the modules that :func:`mark` knows."""
-    places: list[tuple[str, int]] = []
+    places: list[Spot] = []
     while frame is not None and len(places) < _DEEP:
-        code = frame.f_code
-        places.append((code.co_qualname, frame.f_lasti))
-        owner = frame.f_locals.get("self") if "self" in code.co_varnames else None
+        places.append((frame.f_code.co_qualname, _positions(frame.f_code)[frame.f_lasti // 2]))
+        owner = _first_argument(frame)
         if isinstance(owner, nn.Module) and _NAME in owner.__dict__:
             return function, owner.__dict__[_NAME], tuple(places)
         frame = frame.f_back
@@ -99,8 +110,6 @@ class Fitting(TorchFunctionMode):
             site = site_of(name, sys._getframe(1))
             if site is not None and site in self._sites:
                 return self._fitted(func, name, site, args, kwargs)
-        elif name in ("layer_norm", "rms_norm") and len(args) > 1:
-            args = (args[0], args[0].shape[-len(args[1]) :], *args[2:])
         return func(*args, **kwargs)
 
     def _fitted(self, func: Any, name: str, site: Site, args: Any, kwargs: Any) -> Any:

@@ -10,9 +10,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fedfibos.channels.factors import Dim
+from fedfibos.channels.factors import Dim, aligned
 
-Seen = tuple[tuple[Dim, int, int] | None, ...]
+Place = tuple[Dim, int, int, int]
+"""Positions of a dimension from one to another, and which sizes it is one of that together are as many as before."""
+
+Seen = tuple[Place | None, ...]
 """What the sizes of a call belong to, one by one: positions of a dimension from one to another; None: of no tensor."""
 
 Ranges = tuple[tuple[int, int] | None, ...]
@@ -35,7 +38,11 @@ class Sized:
 def _shape_seen(dims: Any, result: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Seen | None:
     if not isinstance(result, Tensor) or any(isinstance(value, torch.dtype) for value in args):
         return None
-    return tuple((dim, 0, size) for dim, size in zip(dims(result), result.shape, strict=True))
+    old = args[0].shape if args and isinstance(args[0], Tensor) else result.shape
+    group = {i: n for n, (_, new) in enumerate(aligned(old, result.shape)) for i in new}
+    return tuple(
+        (dim, 0, n, group.get(i, i)) for i, (dim, n) in enumerate(zip(dims(result), result.shape, strict=True))
+    )
 
 
 def _lengths(sizes: Sequence[Any], ranges: Ranges) -> list[Any]:
@@ -81,7 +88,7 @@ def _pieces_seen(dims: Any, result: Any, args: Sequence[Any], kwargs: Mapping[st
     x, at = args[0], _along(args, kwargs, 2)
     ends = list(itertools.accumulate(piece.shape[at] for piece in result))
     # A dimension after the call, so that it is cut where the pieces begin.
-    return tuple((dims(x)[at], a, b) for a, b in zip([0, *ends], ends, strict=False))
+    return tuple((dims(x)[at], a, b, 0) for a, b in zip([0, *ends], ends, strict=False))
 
 
 def pieces_apply(args: Sequence[Any], kwargs: Mapping[str, Any], ranges: Ranges) -> Any:
@@ -93,7 +100,7 @@ def pieces_apply(args: Sequence[Any], kwargs: Mapping[str, Any], ranges: Ranges)
 def _narrow_seen(dims: Any, result: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Seen | None:
     x, at, start, size = args
     start = int(start) % x.shape[at]
-    return ((dims(x)[at], start, start + int(size)),)
+    return ((dims(x)[at], start, start + int(size), 0),)
 
 
 def _narrow_apply(args: Sequence[Any], kwargs: Mapping[str, Any], ranges: Ranges) -> Any:
@@ -102,16 +109,16 @@ def _narrow_apply(args: Sequence[Any], kwargs: Mapping[str, Any], ranges: Ranges
 
 
 def _index_seen(dims: Any, result: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Seen | None:
-    x, index = args
+    x, index = args[:2]
     items = index if isinstance(index, tuple) else (index,)
-    seen: list[tuple[Dim, int, int] | None] = []
+    seen: list[Place | None] = []
     used = sum(_taken(item) for item in items if item is not Ellipsis)
     at = 0
     for item in items:
         if isinstance(item, slice) and item.step in (None, 1) and at < x.dim():
             start, stop, _ = item.indices(x.shape[at])
             cut = (start, stop) != (0, x.shape[at]) and start < stop
-            seen.append((dims(x)[at], start, stop) if cut else None)
+            seen.append((dims(x)[at], start, stop, at) if cut else None)
         else:
             seen.append(None)
         at += x.dim() - used if item is Ellipsis else _taken(item)
@@ -126,20 +133,25 @@ def _taken(item: Any) -> int:
 
 
 def _index_apply(args: Sequence[Any], kwargs: Mapping[str, Any], ranges: Ranges) -> Any:
-    x, index = args
+    x, index, *value = args
     items = index if isinstance(index, tuple) else (index,)
     new = tuple(item if own is None else slice(*own) for item, own in zip(items, ranges, strict=True))
-    return (x, new if isinstance(index, tuple) else new[0]), kwargs
+    return (x, new if isinstance(index, tuple) else new[0], *value), kwargs
+
+
+def _normalised_seen(dims: Any, result: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Seen | None:
+    x, shape = args[0], args[1] if len(args) > 1 else kwargs["normalized_shape"]
+    return tuple((dim, 0, size, i) for i, (dim, size) in enumerate(zip(dims(x)[-len(shape) :], shape, strict=True)))
 
 
 def _pad_seen(dims: Any, result: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Seen | None:
     pads, own = args[1] if len(args) > 1 else kwargs["pad"], dims(result)
-    seen: list[tuple[Dim, int, int] | None] = []
+    seen: list[Place | None] = []
     for i, pad in enumerate(pads):
         at = result.dim() - 1 - i // 2
         size = result.shape[at]
         ends = (0, pad) if i % 2 == 0 else (size - pad, size)
-        seen.append((own[at], *ends) if pad > 0 else None)
+        seen.append((own[at], *ends, i) if pad > 0 else None)
     return tuple(seen)
 
 
@@ -150,7 +162,7 @@ def _pad_apply(args: Sequence[Any], kwargs: Mapping[str, Any], ranges: Ranges) -
 
 def _groups_seen(dims: Any, result: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Seen | None:
     x, groups = args[0], args[1] if len(args) > 1 else kwargs["num_groups"]
-    return ((dims(x)[1], 0, x.shape[1] // groups),)
+    return ((dims(x)[1], 0, x.shape[1] // groups, 0),)
 
 
 def _groups_apply(args: Sequence[Any], kwargs: Mapping[str, Any], ranges: Ranges) -> Any:
@@ -174,7 +186,8 @@ SIZED: dict[str, Sized] = {
     "unflatten": Sized(_shape_seen, _unflatten_apply),
     "repeat": Sized(_shape_seen, _repeat_apply),
     "narrow": Sized(_narrow_seen, _narrow_apply),
-    "__getitem__": Sized(_index_seen, _index_apply),
+    **dict.fromkeys(("__getitem__", "__setitem__"), Sized(_index_seen, _index_apply)),
+    **dict.fromkeys(("layer_norm", "rms_norm"), Sized(_normalised_seen, _shape_arguments(1, "normalized_shape"))),
     "pad": Sized(_pad_seen, _pad_apply),
     "group_norm": Sized(_groups_seen, _groups_apply),
 }

@@ -20,10 +20,12 @@ from fedfibos.channels.factors import (
     OUTPUTS,
     Dim,
     Mismatch,
+    aligned,
     concatenated,
     constant,
     fresh,
     keep_whole,
+    leaves,
     length,
     pieces_of,
     regrouped,
@@ -61,7 +63,6 @@ class Trace(TorchDispatchMode):
         self.normalised: dict[str, Dim] = {}
         self.outputs: Dims = []
         self._dims: dict[int, tuple[Tensor, Dims]] = {}  # the tensors live on: their ids are not used again
-        self._met: set[int] = set()
         for tensor in (*module.parameters(), *module.buffers()):
             kind = fresh if tensor.is_floating_point() else constant
             self._enter(tensor, [kind(size) for size in tensor.shape])
@@ -89,7 +90,6 @@ class Trace(TorchDispatchMode):
         """The dimensions of a tensor; constants where nothing is known."""
         if id(tensor) not in self._dims:
             self._enter(tensor, [constant(size) for size in tensor.shape])
-        self._met.add(id(tensor))
         return self._dims[id(tensor)][1]
 
     def unite(self, one: Dim, other: Dim) -> None:
@@ -107,7 +107,7 @@ class Trace(TorchDispatchMode):
     def regroup(self, dims: Dims, sizes: Sequence[int]) -> Dims:
         """The same positions in another shape."""
         out: Dims = []
-        for own, new in _aligned([length(dim) for dim in dims], list(sizes)):
+        for own, new in aligned([length(dim) for dim in dims], list(sizes)):
             factors = [factor for i in own for factor in dims[i]]
             try:
                 out += regrouped(factors, [sizes[i] for i in new])
@@ -136,15 +136,16 @@ class Trace(TorchDispatchMode):
 
     def close(self, outputs: Any) -> None:
         """Keep whole what no operation used, and what the model gives."""
-        for tensor in (*self.module.parameters(), *self.module.buffers()):
-            if id(tensor) not in self._met:
-                for dim in self.dims(tensor):
-                    keep_whole(dim, "nothing uses it")
         for tensor in tree_leaves(outputs):
             if isinstance(tensor, Tensor):
                 self.outputs = self.outputs or list(self.dims(tensor))
                 for dim in self.dims(tensor):
                     keep_whole(dim, OUTPUTS)
+        for tensor in (*self.module.parameters(), *self.module.buffers()):
+            for dim in self.dims(tensor):
+                for leaf in leaves(dim):
+                    if not leaf.met:
+                        keep_whole([leaf], "no other channels depend on it")
 
     def _follow(self, func: Any, args: Any, kwargs: Any, result: Any) -> None:
         rule, dims = rule_of(self._doing), None
@@ -247,24 +248,3 @@ def _plain_kernels() -> Iterator[None]:
         yield
     finally:
         torch.backends.mha.set_fastpath_enabled(fast)
-
-
-def _aligned(old: Sequence[int], new: Sequence[int]) -> Iterator[tuple[list[int], list[int]]]:
-    """Dimensions of two shapes that hold the same positions, in the smallest groups."""
-    i = j = 0
-    while i < len(old) or j < len(new):
-        own: list[int] = []
-        other: list[int] = []
-        a = b = 1
-        while not own or not other or a != b:
-            if (a <= b and i < len(old)) or j == len(new):
-                if i == len(old):
-                    break
-                own.append(i)
-                a *= old[i]
-                i += 1
-            else:
-                other.append(j)
-                b *= new[j]
-                j += 1
-        yield own, other

@@ -51,7 +51,14 @@ def _known_keys(merged: Mapping[str, Any]) -> list[str]:
             free = chosen is None or is_own(chosen)
             names = ["name", "preset", *("*" if free else field_names(METHODS[str(chosen)]))]
         if section == "model":
-            names = ["name", "norm", "channels_last", "held", *(_option_keys(chosen) if chosen is not None else "*")]
+            names = [
+                "name",
+                "norm",
+                "channels_last",
+                "held",
+                "whole",
+                *(_option_keys(chosen) if chosen is not None else "*"),
+            ]
         keys += [f"{section}.{name}" for name in names]
     return keys
 

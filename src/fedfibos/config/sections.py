@@ -74,6 +74,7 @@ class ModelChoice:
         channels_last: Compute on images laid out channels last; see :func:`fedfibos.model.model_of`.
         held: Modules or parameters that every client holds whole, as normalisation layers are (a new head, say): they
             are not ranked and not counted against the budget; slices cut them with their channels all the same.
+        whole: Modules or parameters whose channels slices never cut; they count against the budget.
     """
 
     name: str
@@ -81,6 +82,7 @@ class ModelChoice:
     options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     channels_last: bool = False
     held: tuple[str, ...] = ()
+    whole: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if is_own(self.name):  # see ``resolved``: a record is read without its user's code

@@ -8,6 +8,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
+from fedfibos.channels.check import ADVICE
 from fedfibos.channels.costs import Bounded, Cost, byte_cost, width_within
 from fedfibos.local import local_training
 from fedfibos.model import Model
@@ -64,9 +65,11 @@ def width_of(model: Model, capacity: float, basis: CapacityBasis, costs: Costs |
         ValueError: Below capacity 1, the model has no channels to cut, or the capacity is too small.
     """
     if capacity < 1.0 and not model.axes.sizes:
+        name, why = next(iter(model.axes.whole.items()), ("", ""))
+        reason = f"; {name!r} stays whole: {why}" if name else ""
         raise ValueError(
             f"slicing to capacity {capacity:g} needs a layer whose channels can be cut, the model has none (those of "
-            "its inputs and of its logits stay); use a method of masks"
+            f"its inputs and of its logits stay{reason}); use a method of masks, or {ADVICE}"
         )
     if basis == "width":
         check_capacity(capacity)

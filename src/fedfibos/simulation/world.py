@@ -75,7 +75,14 @@ def build_world(
     module = initial_module(experiment, split, train)
     check(experiment, split, population, module, train, test, warn)
     choice = experiment.model
-    model = model_of(module, held=choice.held, example=train, device=device, channels_last=choice.channels_last)
+    model = model_of(
+        module,
+        held=choice.held,
+        whole=choice.whole,
+        example=train,
+        device=device,
+        channels_last=choice.channels_last,
+    )
     return World(experiment.build_method(), model, population, split)
 
 
