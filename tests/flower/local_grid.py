@@ -173,7 +173,7 @@ class Deployment:
         more = {} if state_dir is None else {"state-dir": str(state_dir)}
         self.nodes = {
             7919 * (n + 1) % 104729: Node({"client-id": n, "capacity": capacities[n], **more}, app)
-            for n in range(CLIENTS)
+            for n in range(experiment.federation.clients)
         }
 
     def node(self, client: int) -> Node:

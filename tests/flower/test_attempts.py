@@ -169,6 +169,38 @@ def test_a_client_that_hangs_is_free_for_the_next_message(tmp_path, where):
     assert second["rejected"] == {}
 
 
+def test_a_device_may_decline_and_is_not_left_out_for_it(tmp_path):
+    """Its own veto, in a round and as it joins; data and training are not touched."""
+    deployment = Deployment(everyone(tmp_path, "federation.rounds=6"), wait=0.01)
+    asked = []
+
+    def available(context):
+        asked.append(context.node_config["client-id"])
+        return "battery at 9 %" if 2 <= len(asked) <= 9 else True
+
+    deployment.node(BAD).app = client_app(lambda config: deployment.task, deployment.data, available)
+    deployment.run(tmp_path / "run")
+    lines = lines_of(tmp_path / "run")
+    assert lines[0]["rejected"] == {str(BAD): "it is not available now: battery at 9 %"}
+    assert list(lines[1]["refused"].values()) == ["it is not available now: battery at 9 %"]
+    assert all("left_out" not in line for line in lines)
+    assert set(asked) == {BAD}
+
+
+def test_declining_round_after_round_is_no_failure(tmp_path):
+    deployment = Deployment(everyone(tmp_path, "federation.rounds=5"), wait=0.01)
+    calls = []
+
+    def available(context):
+        calls.append(context)
+        return len(calls) % 2 == 1  # says who it is, and then does not train
+
+    deployment.node(BAD).app = client_app(lambda config: deployment.task, deployment.data, available)
+    deployment.run(tmp_path / "run")
+    lines = lines_of(tmp_path / "run")
+    assert [line["rejected"] for line in lines] == [{str(BAD): "it is not available now"}] * 5
+
+
 def test_data_that_cannot_be_trained_on_are_found_before_a_round(tmp_path, caplog):
     deployment = Deployment(everyone(tmp_path), wait=0.01)
 

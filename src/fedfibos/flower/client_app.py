@@ -18,7 +18,16 @@ from fedfibos.common.formatting import bytes_in
 from fedfibos.data.finite import ADVICE, not_finite
 from fedfibos.flower.accelerator import trained, usable
 from fedfibos.flower.measure import IN_BYTES, LIMITS, Limits, affordable, try_one_batch
-from fedfibos.flower.messages import declaration, limit_in, payload_in, payload_record, question_in, refusal, refused_in
+from fedfibos.flower.messages import (
+    NOT_NOW,
+    declaration,
+    limit_in,
+    payload_in,
+    payload_record,
+    question_in,
+    refusal,
+    refused_in,
+)
 from fedfibos.flower.overdue import OverdueError, within
 from fedfibos.flower.scores import HeldScore
 from fedfibos.flower.task import Settings, Task
@@ -40,7 +49,11 @@ MakeData = Callable[[Context], Dataset]
 """Flower's context of a client (its ``node_config`` above all) -> its training examples."""
 
 
-def client_app(task: MakeTask, data: MakeData) -> ClientApp:
+Available = Callable[[Context], bool | str]
+"""Flower's context of a client -> whether it takes part now: True; False, or in a few words why not."""
+
+
+def client_app(task: MakeTask, data: MakeData, available: Available | None = None) -> ClientApp:
     """The Flower client app of a task.
 
     A client's ``node_config`` holds ``client-id``, a number from 0 that it keeps for ever; ``capacity``, or what to
@@ -51,6 +64,7 @@ def client_app(task: MakeTask, data: MakeData) -> ClientApp:
     Args:
         task: The task, from the run configuration.
         data: This client's training examples.
+        available: The device's own veto (battery, network), asked before everything else; None: always.
     """
     app = ClientApp()
 
@@ -59,22 +73,24 @@ def client_app(task: MakeTask, data: MakeData) -> ClientApp:
         """Who is here, and what it can afford."""
         if (reason := refused_in(message)) is not None:
             LOG.error("this device takes no part so far: %s", reason)
-        return _answered(message, lambda: _declare(task, data, context))
+        return _answered(message, lambda: _declare(task, data, context), context, available)
 
     @app.query("select")
     def select(message: Message, context: Context) -> Message:
         """The mask by this client's own score."""
-        return _answered(message, lambda: _select(task(context.run_config), message, context))
+        return _answered(message, lambda: _select(task(context.run_config), message, context), context, available)
 
     @app.train()
     def train(message: Message, context: Context) -> Message:
         """Train the submodel in the message."""
-        return _answered(message, lambda: _train(_placed(task, context), data, message, context))
+        return _answered(message, lambda: _train(_placed(task, context), data, message, context), context, available)
 
     return app
 
 
-def _answered(message: Message, answer: Callable[[], RecordDict]) -> Message:
+def _answered(
+    message: Message, answer: Callable[[], RecordDict], context: Context, available: Available | None
+) -> Message:
     """Foreseen faults are answered in one line; whatever else is raised reaches the server as Flower's error.
 
     What takes longer than the server waits is ended, and this process with it: the device is free for the next message.
@@ -82,6 +98,9 @@ def _answered(message: Message, answer: Callable[[], RecordDict]) -> Message:
     seconds = limit_in(message)
     try:
         with reproducible(), nullcontext() if seconds is None else within(seconds):
+            allowed = True if available is None else available(context)
+            if allowed is not True:
+                raise WireError(NOT_NOW + (f": {allowed}" if isinstance(allowed, str) else ""))
             content = answer()
     except (LocalTrainingError, WireError, OverdueError) as error:
         content = refusal(str(error))

@@ -14,6 +14,9 @@ from fedfibos.wire.payload import WireError
 PAYLOAD, ABOUT, QUESTION, LIMIT = "payload", "about", "question", "limit"
 _TYPE = "fedfibos"
 
+NOT_NOW = "it is not available now"
+"""How a device's own veto begins: no failure."""
+
 
 @dataclass(frozen=True)
 class Member:

@@ -7,6 +7,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from fedfibos.flower.messages import NOT_NOW
+
 PATIENCE = 3
 """Failures in the same way, one after another, before a client is left out."""
 
@@ -51,6 +53,8 @@ class Quarantine:
                 self._failing.pop(client, None)
                 continue
             reason = rejected[client]
+            if NOT_NOW in reason:  # it said so itself
+                continue
             before, kind = self._failing.get(client), _kind(reason)
             times = before.times + 1 if before is not None and before.kind == kind else 1
             away = min(2 ** (times - PATIENCE), LONGEST) if times >= PATIENCE else 0
