@@ -25,6 +25,7 @@ from .flower import Task as Task
 from .flower import client_app as client_app
 from .flower import server_app as server_app
 from .flower import task_of as task_of
+from .flower.task import Settings as Settings
 from .local import Step as Step
 from .local import local_training as local_training
 from .method import Method as Method

@@ -4,13 +4,7 @@ import torch
 from flwr.app import Context
 from torch import nn
 
-from fedfibos.data import load
-from fedfibos.data.partition import Partition, partition
-from fedfibos.flower import Task, client_app, server_app, task_of
-from fedfibos.flower.task import Settings
-from fedfibos.models import build
-from fedfibos.streams import stream
-from fedfibos.types import Dataset
+from fedfibos import Dataset, Partition, Settings, Task, build, client_app, load, partition, server_app, stream, task_of
 
 FLEET = 3
 
@@ -23,8 +17,8 @@ def model() -> nn.Module:
 def data(context: Context) -> Dataset:
     """This device's examples: here, its part of the digits.
 
-    Anything with ``labels``, ``batch`` and ``subset`` (see ``fedfibos.types.Dataset``) will do, for instance
-    ``fedfibos.data.TensorData(inputs, labels)``. ``context.node_config`` holds what the device was started with.
+    Anything with ``labels``, ``batch`` and ``subset`` (see ``fedfibos.Dataset``) will do, for instance
+    ``fedfibos.TensorData(inputs, labels)``. ``context.node_config`` holds what the device was started with.
     """
     digits = load("digits").train
     parts = partition(digits.labels, Partition("dirichlet", alpha=0.5), FLEET, stream(0, "partition"))
