@@ -547,7 +547,7 @@ def test_the_natural_partition_gives_every_owner_its_examples():
     owners = torch.tensor([7, 5, 7, 5, 5, 9])
     parts = partition(torch.zeros(6).long(), Partition("natural"), 3, torch.Generator(), owners)
     assert [part.tolist() for part in parts] == [[1, 3, 4], [0, 2], [5]]
-    with pytest.raises(ValueError, match=r"federation\.clients must be 3, the number of owners, got 4"):
+    with pytest.raises(ValueError, match=r"federation\.clients must be at most 3, the number of owners, got 4"):
         partition(torch.zeros(6).long(), Partition("natural"), 4, torch.Generator(), owners)
     with pytest.raises(ValueError, match=r"must not be 'natural' for a data set that does not say whose"):
         partition(torch.zeros(6).long(), Partition("natural"), 3, torch.Generator())
@@ -564,7 +564,7 @@ def test_owners_stay_with_their_examples_when_some_are_held_out(mine, capsys):
     natural = ["run", "mine.toml", "data.partition.scheme=natural", "--out", "run"]
     assert main([*natural, "federation.clients=3"]) == 0
     assert main([*natural[:-1], "other"]) == 2
-    assert "federation.clients must be 3, the number of owners, got 4" in capsys.readouterr().err
+    assert "federation.clients must be at most 3, the number of owners, got 4" in capsys.readouterr().err
 
 
 def test_code_beside_the_experiment_goes_before_that_of_the_current_folder(mine):

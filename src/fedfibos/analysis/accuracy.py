@@ -3,8 +3,9 @@
 - *global, full*: the submodel of a capacity-1 client (the whole model) on the whole test set.
 - *global, submodels*: for each capacity, the mean over its clients of the client's own submodel on the whole test
   set; and the mean over capacities. Where all clients of a capacity hold the same submodel, it is that one's.
-- *local*: each client's own submodel on its own test split, which has the class proportions of its training split;
-  mean over clients, and per capacity. Clients without a test example are left out.
+- *local*: each client's own submodel on its own test split: its owner's test examples where the data say whose they
+  are, otherwise some with the class proportions of its training split; mean over clients, and per capacity. Clients
+  without a test example are left out.
 - *local, adjusted*: the same, with the log of the client's class frequencies added to the logits (Menon et al., ICLR
   2021): what any model gains from being told what every client knows, how often it has which class.
 - *by class*: balanced accuracy and macro F1 of the same submodels on the whole test set.

@@ -12,7 +12,7 @@ from pydantic.dataclasses import dataclass
 
 from fedfibos.channels.costs import Bounded
 from fedfibos.common.user_code import describe_error, find, is_own, unguarded
-from fedfibos.common.validation import ExperimentError, check_name, checked, did_you_mean, listed
+from fedfibos.common.validation import ExperimentError, check_name, checked, did_you_mean, listed, shown
 from fedfibos.config.capacities import TABLES, check_table
 from fedfibos.data import DATA_SETS
 from fedfibos.data.partition import Partition
@@ -30,6 +30,9 @@ Positive = Annotated[int, Field(ge=1, le=LARGEST)]
 Norm = Literal["group", "batch", "none"]
 VERBS = ("personal", "init", "extract", "train", "update", "aggregate")
 """What a method must have: the members of :class:`fedfibos.method.Method`."""
+
+WEIGHTINGS = ("uniform", "samples")
+"""Words that say how uploads are weighted; a list of numbers does too."""
 
 CONFIG = ConfigDict(extra="forbid")
 
@@ -237,6 +240,22 @@ def _one_or_several(value: object) -> object:
 Budget = Annotated[tuple[Bounded, ...], BeforeValidator(_one_or_several)]
 
 
+def _weights(value: object) -> object:
+    """A word, or a number above 0 for every client."""
+    if not isinstance(value, list | tuple):
+        check_name("weighting", value, WEIGHTINGS)
+        return value
+    for client, weight in enumerate(value):
+        if isinstance(weight, bool) or not isinstance(weight, int | float) or not 0 < weight <= LARGEST:
+            raise ValueError(
+                f"weighting must be numbers above 0, at most {LARGEST:,}, got {shown(weight)} for client {client}"
+            )
+    return tuple(map(float, value))
+
+
+Weighting = Annotated[Literal["uniform", "samples"] | tuple[float, ...], BeforeValidator(_weights)]
+
+
 def _number(text: str) -> float:
     try:
         return float(text)
@@ -259,7 +278,8 @@ class Federation:
         assigned: The capacity of every client, by id, for fleets whose devices are known (``natural`` partitions); it
             replaces ``capacities``.
         assignment: ``fixed``, or ``dynamic``: every client's capacity is redrawn each round.
-        weighting: Weight of an upload in the averages: ``uniform``, or the client's number of ``samples``.
+        weighting: Weight of an upload in the averages: ``uniform``, the client's number of ``samples``, or a list: a
+            number above 0 for every client, by id.
         dropout: Probability that a participant is handed its submodel and never answers, drawn for every client and
             round; of a cohort at least one answers.
     """
@@ -273,12 +293,16 @@ class Federation:
     budget: Budget = ("parameters",)
     assigned: tuple[float, ...] | None = None
     assignment: Literal["fixed", "dynamic"] = "fixed"
-    weighting: Literal["uniform", "samples"] = "uniform"
+    weighting: Weighting = "uniform"
     dropout: Annotated[float, Field(ge=0.0, lt=1.0, allow_inf_nan=False)] = 0.0
 
     def __post_init__(self) -> None:
         if self.cohort > self.clients:
             raise ValueError(f"cohort must be at most clients, {self.clients}, got {self.cohort}")
+        if isinstance(self.weighting, tuple) and len(self.weighting) != self.clients:
+            raise ValueError(
+                f"weighting must be {self.clients} numbers, one a client, got {len(self.weighting)} of them"
+            )
         if self.assigned is None:
             check_table(self.capacities, self.clients)
             return

@@ -1,4 +1,4 @@
-"""Every client's test examples, in the class proportions of its training examples."""
+"""Every client's test examples: its owner's, or some in the class proportions of its training examples."""
 
 from __future__ import annotations
 
@@ -41,6 +41,23 @@ def matching_test_split(
         for part, piece in zip(parts, pieces, strict=True):
             part.append(piece)
     return sorted_parts([np.concatenate([np.empty(0, dtype=np.int64), *part]) for part in parts])
+
+
+def own_test_split(owners: Tensor, train_parts: list[Tensor], test_owners: Tensor) -> list[Tensor]:
+    """Each client's own test examples: those of the owner of its training examples.
+
+    Args:
+        owners: int64, shape ``(n,)``: whose every training example is.
+        train_parts: Positions in it of each client's examples, all of one owner (a ``natural`` partition).
+        test_owners: int64, shape ``(m,)``: whose every test example is.
+
+    Returns:
+        One sorted int64 tensor of positions in ``test_owners`` a client; empty where its owner has no test example.
+    """
+    names, of = test_owners.unique(return_inverse=True)
+    by_owner = dict(zip(names.tolist(), of.argsort(stable=True).split(of.bincount().tolist()), strict=True))
+    nobody = torch.empty(0, dtype=torch.int64)
+    return [by_owner.get(int(owners[part[0]]), nobody) for part in train_parts]
 
 
 def _largest_remainder(weights: NDArray[np.int64], total: int, rng: np.random.Generator) -> NDArray[np.int64]:

@@ -29,7 +29,7 @@ class Partition:
         scheme: ``iid``; ``pathological`` (a few classes a client); ``dirichlet`` (class proportions
             drawn for each client, equal sizes); ``dirichlet-by-class`` (shares of each class drawn
             over the clients, unequal sizes); ``natural`` (whose the data set says the examples are,
-            ``Split.owners``: as many clients as there are owners).
+            ``Split.owners``; of fewer clients than owners, that many owners are drawn).
         alpha: Concentration of the Dirichlet draws, above 0: small means few classes a client.
         classes_per_client: Classes of each client (``pathological``).
         min_size: Fewest examples a client may have (``dirichlet-by-class``).
@@ -74,14 +74,15 @@ def partition(
         owners: int64, shape ``(n,)``: whose every example is, for ``natural``.
 
     Returns:
-        N sorted int64 index tensors, disjoint, none empty, together all of ``range(n)``.
+        N sorted int64 index tensors, disjoint, none empty, together all of ``range(n)``; of ``natural`` with fewer
+        clients than owners, all examples of those who were drawn.
 
     Raises:
         ValueError: The partition cannot be made (fewer examples than clients, more classes a client
             than classes, a client that would be empty).
     """
     if spec.scheme == "natural":
-        return natural(owners, num_clients)
+        return natural(owners, num_clients, generator)
     if spec.scheme == "iid":
         return iid(labels, num_clients, generator)
     if spec.scheme == "pathological":
@@ -93,19 +94,25 @@ def partition(
     )
 
 
-def natural(owners: Tensor | None, num_clients: int) -> list[Tensor]:
-    """Every owner is a client; client n has the n-th smallest owner's examples.
+def natural(owners: Tensor | None, num_clients: int, generator: torch.Generator) -> list[Tensor]:
+    """An owner is a client; client n has the examples of the n-th smallest owner among those that take part.
+
+    All owners take part where there are as many clients; of fewer clients, that many owners are drawn at random.
 
     Raises:
-        ValueError: The data set names no owners, or not as many as there are clients.
+        ValueError: The data set names no owners, or fewer than there are clients.
     """
     if owners is None:
         raise ValueError("scheme must not be 'natural' for a data set that does not say whose its examples are")
     names, of = owners.unique(return_inverse=True)
-    if len(names) != num_clients:
-        raise ValueError(f"federation.clients must be {len(names)}, the number of owners, got {num_clients}")
+    if len(names) < num_clients:
+        raise ValueError(f"federation.clients must be at most {len(names)}, the number of owners, got {num_clients}")
     order = of.argsort(stable=True)
-    return list(order.split(of.bincount().tolist()))
+    parts = list(order.split(of.bincount().tolist()))
+    if len(names) == num_clients:
+        return parts
+    chosen = torch.randperm(len(names), generator=generator)[:num_clients].sort().values
+    return [parts[owner] for owner in chosen.tolist()]
 
 
 def iid(labels: Tensor, num_clients: int, generator: torch.Generator) -> list[Tensor]:

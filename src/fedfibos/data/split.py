@@ -25,10 +25,12 @@ class Split:
         classes: Name of every class; a label is a position here.
         name: The data set's name, as given to ``load``.
         owners: int64, one a training example: whose it is, any numbers; None where the data set does not say.
+        test_owners: int64, one a test example: whose it is, in the numbers of ``owners``; None where the data set does
+            not say. In a ``natural`` partition each client's local accuracy is then over its own test examples.
 
     Raises:
-        ValueError: A split without examples, labels that are not int64 or no positions in ``classes``, or not an owner
-            an example.
+        ValueError: A split without examples, labels that are not int64 or no positions in ``classes``, not an owner
+            an example, or owners of test examples alone.
     """
 
     train: Dataset
@@ -36,6 +38,7 @@ class Split:
     classes: tuple[str, ...]
     name: str = ""
     owners: Tensor | None = None
+    test_owners: Tensor | None = None
 
     @property
     def _said(self) -> str:
@@ -67,13 +70,26 @@ class Split:
                     f"its classes, got {low if low < 0 else high}"
                 )
 
-        if self.owners is not None:
-            wanted, owners = f"int64 of shape ({len(self.train)},), one a training example", self.owners
-            if not isinstance(owners, Tensor):
-                raise ValueError(f"{self._said}: owners must be {wanted}, got {type(owners).__name__}")
-            if owners.dtype != torch.int64 or owners.shape != (len(self.train),):
-                got = f"{owners.dtype} of shape {tuple(owners.shape)}"
-                raise ValueError(f"{self._said}: owners must be {wanted}, got {got}")
+        self._check_owners("owners", self.owners, "training", len(self.train))
+        self._check_owners("test_owners", self.test_owners, "test", len(self.test))
+        if self.test_owners is not None:
+            if self.owners is None:
+                raise ValueError(f"{self._said}: test_owners must come with owners, whose the training examples are")
+            if not torch.isin(self.test_owners, self.owners).any():
+                raise ValueError(
+                    f"{self._said}: test_owners must be in the numbers of owners, got {int(self.test_owners[0])} and "
+                    "others, of which none owns a training example"
+                )
+
+    def _check_owners(self, name: str, owners: object, what: str, number: int) -> None:
+        if owners is None:
+            return
+        wanted = f"int64 of shape ({number},), one a {what} example"
+        if not isinstance(owners, Tensor):
+            raise ValueError(f"{self._said}: {name} must be {wanted}, got {type(owners).__name__}")
+        if owners.dtype != torch.int64 or owners.shape != (number,):
+            got = f"{owners.dtype} of shape {tuple(owners.shape)}"
+            raise ValueError(f"{self._said}: {name} must be {wanted}, got {got}")
 
     def to(self, device: torch.device) -> Split:
         """The same with what can be there (images) on a device; texts are padded batch by batch on the CPU."""
@@ -108,7 +124,10 @@ class Split:
                 f"evaluation.validation = {share:g} of every owner's examples must be at least one of somebody's, got "
                 f"none of the {len(order)}"
             )
-        return replace(self, train=self.train.subset(kept), test=self.train.subset(out), owners=self.owners[kept])
+        owners, theirs = self.owners[kept], None if self.test_owners is None else self.owners[out]
+        return replace(
+            self, train=self.train.subset(kept), test=self.train.subset(out), owners=owners, test_owners=theirs
+        )
 
 
 def checked_images(

@@ -33,7 +33,7 @@ class Global(TypedDict, Generic[Value]):
 
 
 class Local(TypedDict, Generic[Value]):
-    """On test examples in the clients' own class proportions."""
+    """On the clients' own test examples, or on some in their own class proportions."""
 
     mean: Value
     by_capacity: dict[str, Value]

@@ -56,7 +56,7 @@ class Population:
         local: How clients train.
         rounds: Length of the run (the learning rate's schedule).
         seed: Root of the random streams.
-        weighting: ``uniform``, or by number of ``samples``.
+        weighting: ``uniform``, by number of ``samples``, or a number for each client.
         budget: What capacities are shares of.
     """
 
@@ -67,7 +67,7 @@ class Population:
     local: LocalTraining
     rounds: int
     seed: int
-    weighting: str
+    weighting: str | tuple[float, ...]
     budget: tuple[Bounded, ...] = ("parameters",)
 
     def __len__(self) -> int:
@@ -87,7 +87,7 @@ class Population:
                 round=t,
                 seed=self.seed,
                 local=local,
-                weight=1.0 if self.weighting == "uniform" else len(self.parts[n]) / self.mean_size,
+                weight=self.weight(n),
                 budget=self.budget,
             )
             for n, capacity in zip(ids, self.capacities.of(ids, t), strict=True)
@@ -96,6 +96,14 @@ class Population:
     def everyone(self, t: int) -> list[Client]:
         """All clients as they are in round t."""
         return self.clients(list(range(len(self))), t)
+
+    def weight(self, client: int) -> float:
+        """Of a client's upload in the averages; 1 on average over the clients."""
+        if self.weighting == "uniform":
+            return 1.0
+        if isinstance(self.weighting, str):
+            return len(self.parts[client]) / self.mean_size
+        return self.weighting[client] / (sum(self.weighting) / len(self.weighting))
 
     @cached_property
     def mean_size(self) -> float:

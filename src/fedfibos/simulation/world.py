@@ -21,7 +21,7 @@ from fedfibos.config.experiment import Experiment
 from fedfibos.config.idle import idle
 from fedfibos.data import Split, incomplete, load
 from fedfibos.data.finite import check_finite
-from fedfibos.data.matching import matching_test_split
+from fedfibos.data.matching import matching_test_split, own_test_split
 from fedfibos.data.partition import partition
 from fedfibos.method import Method
 from fedfibos.model import Model, has_batch_norm, keeps_statistics, model_of
@@ -123,7 +123,10 @@ def deal(experiment: Experiment, split: Split, warn: Warn) -> Population:
     federation, seed = experiment.federation, experiment.seed
     spec, labels = experiment.data.partition, split.train.labels
     parts = partition(labels, spec, federation.clients, stream(seed, "partition"), split.owners)
-    test_parts = matching_test_split(labels, parts, split.test.labels, stream(seed, "test split"))
+    if spec.scheme == "natural" and split.owners is not None and split.test_owners is not None:
+        test_parts = own_test_split(split.owners, parts, split.test_owners)
+    else:
+        test_parts = matching_test_split(labels, parts, split.test.labels, stream(seed, "test split"))
     for clients, what in (
         (
             [n for n, part in enumerate(parts) if len(part) < experiment.local.batch_size],
