@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -165,7 +165,7 @@ class Model:
     _chains: dict[tuple[str, ...], tuple[Tensor, Chain]] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
-    _costs: dict[Any, Cost] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _costs: dict[object, Cost] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def with_own_workspaces(self, *, recorded: bool = False) -> Model:
         """The same model with scratch space of its own, for clients that train beside others; axes are derived once."""
@@ -203,25 +203,28 @@ class Model:
         axes: Axes = self._derived["axes"]
         return axes
 
-    @property
-    def macs(self) -> Cost:
-        """Multiply-accumulate operations of a slice, one example forward; derived on first use.
-
-        Raises:
-            ValueError: There is no example, or they are no polynomial in the widths.
-        """
-        if "macs" not in self._costs:
-            if self.example is None:
-                raise ValueError("a budget of 'macs' needs a model with an example batch, got one without")
-            self._costs["macs"] = mac_cost(self.module, self.axes, self.example)
-        return self._costs["macs"]
+    def remembered(self, key: object, make: Callable[[], Cost]) -> Cost:
+        """What a slice of the model costs, in some respect; worked out on first use."""
+        if key not in self._costs:
+            self._costs[key] = make()
+        return self._costs[key]
 
     @property
     def parameters(self) -> Cost:
         """Maskable parameters of a slice."""
-        if "parameters" not in self._costs:
-            self._costs["parameters"] = parameter_cost(self.axes, self.layout)
-        return self._costs["parameters"]
+        return self.remembered("parameters", lambda: parameter_cost(self.axes, self.layout))
+
+    @property
+    def macs(self) -> Cost:
+        """Multiply-accumulate operations of a slice, one example forward.
+
+        Raises:
+            ValueError: There is no example, or they are no polynomial in the widths.
+        """
+        example = self.example
+        if example is None:
+            raise ValueError("a budget of 'macs' needs a model with an example batch, got one without")
+        return self.remembered("macs", lambda: mac_cost(self.module, self.axes, example))
 
     def chain(self, ranked: Tensor, costs: Mapping[str, Cost]) -> Chain:
         """The chain of slices of those scores; the last is remembered, as clients of all capacities ask for it.

@@ -232,6 +232,18 @@ def test_the_same_where_the_layer_has_several_readings(kind):
     torch.testing.assert_close(by_weights(module, axes, ids, labels), expected, rtol=1e-4, atol=1e-6)
 
 
+def test_frozen_weights_tell_nothing():
+    """The trained readers count, and where there is none the rows that give the channel out."""
+    module = nn.Sequential(nn.Linear(3, 4, bias=False), nn.Linear(4, 5, bias=False), nn.Linear(5, 2, bias=False))
+    axes = axes_table(
+        module, {"a": 4, "b": 5}, {"0.weight": ("a", None), "1.weight": ("b", "a"), "2.weight": (None, "b")}
+    )
+    module[1].weight.requires_grad_(False)
+    assert [(reader.tensor, reader.dim) for reader in readers(module, axes)] == [("2.weight", 1), ("0.weight", 0)]
+    module[2].weight.requires_grad_(False)
+    assert [(reader.tensor, reader.dim) for reader in readers(module, axes)] == [("0.weight", 0)]
+
+
 def test_queries_and_keys_alone_are_gated_where_queries_come_out():
     """No weight reads their product; values and the rest are not cut."""
     with torch.random.fork_rng(devices=[]):

@@ -76,10 +76,12 @@ def test_what_is_counted_keeps_the_bound(name):
     """The first round's costs, counted on training itself."""
     found: dict[tuple[str, float], Cost] = {
         (budget, capacity): cost(METHODS[name](), MODEL, capacity, DATA, LOCAL, (budget,))
-        for budget in ("macs", "bytes")
+        for budget in ("macs", "memory", "bytes")
         for capacity in (1.0, 0.5, 0.25)
     }
     for capacity in (0.5, 0.25):
+        memory = found["memory", capacity].memory / found["memory", 1.0].memory
+        assert 0.5 * capacity < memory <= capacity
         assert found["macs", capacity].macs <= capacity * found["macs", 1.0].macs
         whole, cut = found["bytes", 1.0], found["bytes", capacity]
         assert cut.bytes_down + cut.bytes_up <= capacity * (whole.bytes_down + whole.bytes_up)
@@ -104,7 +106,7 @@ def test_slices_within_a_budget_are_nested():
 def test_a_budget_and_widths_do_not_go_together():
     with pytest.raises(ValueError, match=r"federation.budget = \['macs'\] bounds what a slice costs, method.capacity_"):
         METHODS["heterofl"](capacity_basis="width").extract(MODEL, State(), MODEL.initial_params(), client(0.5, "macs"))
-    assert costs_of(MODEL, client(0.5), "width").keys() == {"parameters"}
+    assert costs_of(MODEL, client(0.5), METHODS["heterofl"]().train, "width").keys() == {"parameters"}
 
 
 def test_too_little_names_what_is_bounded():

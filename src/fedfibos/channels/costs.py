@@ -16,9 +16,9 @@ from fedfibos.submodel import exactly
 
 Number = int | Fraction
 
-Bounded = Literal["parameters", "macs", "bytes"]
+Bounded = Literal["parameters", "macs", "memory", "bytes"]
 """What a budget may bound: maskable parameters, multiply-accumulate operations of an example's forward pass, bytes of
-a round both ways."""
+the tensors of a training step at its peak, bytes of a round both ways."""
 
 
 @dataclass(frozen=True)
@@ -44,9 +44,17 @@ class Cost:
 
     Attributes:
         terms: Lengths that are multiplied -> factor.
+        per: How many make one of what the cost is named for (8 bits a byte).
+        whole: What the whole model costs, where that is not what the terms make of a slice that leaves nothing out.
     """
 
     terms: Mapping[tuple[Length, ...], Number]
+    per: int = 1
+    whole: Number | None = None
+
+    def of_all(self, sizes: Mapping[str, int]) -> Number:
+        """The cost of the whole model, of which capacities are shares."""
+        return self.at(sizes) if self.whole is None else self.whole
 
     def at(self, widths: Mapping[str, int]) -> Number:
         """The cost of a slice of those widths; all axes are given."""
@@ -102,7 +110,7 @@ def byte_cost(axes: Axes, layout: Layout, each: int, a_channel: int = 0) -> Cost
     for axis in axes.sizes:
         channels = (Length(0, ((axis, 1),)),)
         terms[channels] = terms.get(channels, 0) + a_channel
-    return Cost(terms)
+    return Cost(terms, 8)
 
 
 def width_within(axes: Axes, costs: Mapping[str, Cost], capacity: float) -> float:
@@ -120,7 +128,7 @@ def width_within(axes: Axes, costs: Mapping[str, Cost], capacity: float) -> floa
         ValueError: Capacity outside (0, 1], or below what a single channel on every axis takes.
     """
     steps = sorted({k / size for size in axes.sizes.values() for k in range(1, size + 1)} | {1.0})
-    share, full = exactly(capacity), {name: cost.at(axes.sizes) for name, cost in costs.items()}
+    share, full = exactly(capacity), {name: cost.of_all(axes.sizes) for name, cost in costs.items()}
 
     def over(width: float) -> bool:
         widths = axes.widths(width)
@@ -135,12 +143,17 @@ def width_within(axes: Axes, costs: Mapping[str, Cost], capacity: float) -> floa
 def too_little(share: Fraction, axes: Axes, costs: Mapping[str, Cost]) -> str:
     """Why no slice keeps within that share: what is allowed, and what one channel an axis takes."""
     narrowest = dict.fromkeys(axes.sizes, 1)
-    name, cost = next((n, c) for n, c in costs.items() if c.at(narrowest) > share * c.at(axes.sizes))
+    name, cost = next((n, c) for n, c in costs.items() if c.at(narrowest) > share * c.of_all(axes.sizes))
+    whole = cost.of_all(axes.sizes)
     return (
-        f"capacity {float(share):g} allows {math.floor(share * cost.at(axes.sizes))} of "
-        f"{math.floor(cost.at(axes.sizes))} {name}, the narrowest slice of the model has "
-        f"{math.ceil(cost.at(narrowest))}"
+        f"capacity {float(share):g} allows {math.floor(share * whole / cost.per)} of "
+        f"{math.floor(whole / cost.per)} {_named(name)}, the narrowest slice of the model has "
+        f"{math.ceil(cost.at(narrowest) / cost.per)}"
     )
+
+
+def _named(cost: str) -> str:
+    return {"memory": "bytes of memory", "bytes": "bytes a round"}.get(cost, cost)
 
 
 class Shrinking:

@@ -45,8 +45,9 @@ class Chain:
             ValueError: One channel an axis costs more.
         """
         share, count = exactly(capacity), 0
-        for totals in self.totals:
-            limit = math.floor(share * totals[0]) if isinstance(totals[0], int) else share * totals[0]
+        for cost, totals in zip(self.costs.values(), self.totals, strict=True):
+            whole = cost.of_all(self.axes.sizes)
+            limit = math.floor(share * whole) if isinstance(whole, int) else share * whole
             count = max(count, sum(total > limit for total in totals))
         if count > len(self.dropped):
             raise ValueError(too_little(share, self.axes, self.costs))

@@ -40,12 +40,15 @@ def readers(module: nn.Module, axes: Axes) -> list[Reader]:
 
     An axis that no weight reads (queries and keys, which meet each other) is gated where its first layer gives it out:
     the same sum then runs over the rows and biases of that layer. A tensor that both gives out a channel and reads it
-    (an embedding tied to the classifier) counts in both uses.
+    (an embedding tied to the classifier) counts in both uses. Frozen weights have no gradient to tell of: what reads a
+    channel through them alone is not seen.
     """
-    names = {id(p): name for name, p in module.named_parameters()}
+    names = {id(p): name for name, p in module.named_parameters() if p.requires_grad}
     found: dict[tuple[str, int], Reader] = {}
     for layer in module.modules():
         for own, p in layer.named_parameters(recurse=False):
+            if id(p) not in names:
+                continue
             name = names[id(p)]
             for dim, count in _read_by(layer, own, p, axes.dims[name]):
                 if any(part.axis is not None for part in axes.dims[name][dim]):
@@ -86,7 +89,7 @@ def _given_out(module: nn.Module, names: Mapping[int, str], axes: Axes, axis: st
     for layer in module.modules():
         if is_normalisation(layer):
             continue
-        own = [names[id(p)] for p in layer.parameters(recurse=False)]
+        own = [names[id(p)] for p in layer.parameters(recurse=False) if id(p) in names]
         rows = [
             Reader(name, dim, parts, len(parts))
             for name in own

@@ -273,8 +273,9 @@ class Federation:
         rounds: T.
         capacities: Capacity -> share of the clients; or ``uniform`` or ``non-uniform``, the paper's tables.
         budget: What a capacity is a share of, for methods that cut channels; of several each is bounded: ``parameters``
-            (the maskable ones), ``macs`` (of an example's forward pass), ``bytes`` (of a round, both ways). Masks are
-            shares of the parameters in any case, and take the memory and the operations of the whole model.
+            (the maskable ones), ``macs`` (of an example's forward pass), ``memory`` (of a training step at its peak),
+            ``bytes`` (of a round, both ways). Masks are shares of the parameters in any case, and take the memory and
+            the operations of the whole model.
         assigned: The capacity of every client, by id, for fleets whose devices are known (``natural`` partitions); it
             replaces ``capacities``.
         assignment: ``fixed``, or ``dynamic``: every client's capacity is redrawn each round.

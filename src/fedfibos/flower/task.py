@@ -38,8 +38,8 @@ class Federation:
         rounds: T.
         cohort: A, participants of a round; with fewer clients connected, all of them.
         weighting: Weight of an upload in the averages: ``uniform``, or the client's number of ``samples``.
-        budget: What capacities are shares of, for methods that cut channels: ``parameters``, ``macs``, ``bytes``,
-            or several.
+        budget: What capacities are shares of, for methods that cut channels: ``parameters``, ``macs``, ``memory``,
+            ``bytes``, or several.
         scores: Where per-client scores live: with the ``server``, or in a file of each ``client``.
         statistic: Precision in which a statistic travels.
         min_participants: Usable uploads without which a round does not count and is tried again.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Literal
 
 import torch
@@ -11,6 +12,7 @@ from torch import Tensor, nn
 from fedfibos.channels.check import ADVICE
 from fedfibos.channels.costs import Bounded, Cost, byte_cost, width_within
 from fedfibos.local import local_training
+from fedfibos.methods._memory import Train, memory_cost
 from fedfibos.model import Model
 from fedfibos.params import Layout, Params, is_normalisation, maskable_names
 from fedfibos.steps.nested import Constrain
@@ -26,12 +28,15 @@ CapacityBasis = Literal["parameters", "width"]
 """What a capacity is a fraction of: the maskable ``parameters`` or the channels of every axis (``width``)."""
 
 
-def costs_of(model: Model, client: Client, basis: CapacityBasis = "parameters", *, scored: bool = False) -> Costs:
+def costs_of(
+    model: Model, client: Client, train: Train, basis: CapacityBasis = "parameters", *, scored: bool = False
+) -> Costs:
     """What the client's budget bounds of a slice, by name, as polynomials in its widths.
 
     Args:
         model: The model.
         client: Its budget, and how it trains.
+        train: The method's, whose memory is measured.
         basis: Of the method.
         scored: Whether it sends a number for every channel beside its update.
 
@@ -47,6 +52,9 @@ def costs_of(model: Model, client: Client, basis: CapacityBasis = "parameters", 
     made: dict[Bounded, Callable[[], Cost]] = {
         "parameters": lambda: model.parameters,
         "macs": lambda: model.macs,
+        "memory": lambda: model.remembered(
+            ("memory", replace(client.local, lr=1.0), train), lambda: memory_cost(model, client.local, train)
+        ),
         "bytes": lambda: byte_cost(model.axes, model.layout, bits, 32 if scored else 0),
     }
     return {name: made[name]() for name in client.budget}

@@ -117,7 +117,7 @@ class FedFIbOSChannels:
         axes, ranked = model.axes, self._ranked(state, client)
         if client.capacity == 1.0 or (ranked is None and self.start == "estimate"):
             return full(model.layout)
-        costs = costs_of(model, client, scored=True)
+        costs = costs_of(model, client, self.train, scored=True)
         if ranked is None:
             return prefix(model, client.capacity, costs=costs)
         width = width_of(model, client.capacity, "parameters", costs)  # also checks that the capacity can be met

@@ -104,7 +104,7 @@ class FedBRB:
     def extract(self, model: Model, state: State, params: Params, client: Client) -> Submodel:
         """The round's block of every tensor."""
         axes = model.axes
-        costs = costs_of(model, client, self.capacity_basis)
+        costs = costs_of(model, client, self.train, self.capacity_basis)
         widths = axes.widths(width_of(model, client.capacity, self.capacity_basis, costs))
         if widths == dict(axes.sizes):
             return full(model.layout)

@@ -90,7 +90,7 @@ class FedRolex:
 
     def extract(self, model: Model, state: State, params: Params, client: Client) -> Submodel:
         """The window of every axis."""
-        costs = costs_of(model, client, self.capacity_basis)
+        costs = costs_of(model, client, self.train, self.capacity_basis)
         widths = model.axes.widths(width_of(model, client.capacity, self.capacity_basis, costs))
         start = self.shift * client.round
         return slice_of(model, {axis: window(model.axes.sizes[axis], width, start) for axis, width in widths.items()})

@@ -77,7 +77,9 @@ class HeteroFL:
 
     def extract(self, model: Model, state: State, params: Params, client: Client) -> Submodel:
         """The first ⌈rC⌉ channels of every axis."""
-        return prefix(model, client.capacity, self.capacity_basis, costs_of(model, client, self.capacity_basis))
+        return prefix(
+            model, client.capacity, self.capacity_basis, costs_of(model, client, self.train, self.capacity_basis)
+        )
 
     def train(self, model: Model, params: Params, submodel: Submodel, client: Client) -> Upload:
         """Local training, scaled."""
