@@ -761,26 +761,26 @@ class Follows(nn.Module):
             Follows(lambda x: x.cumsum(1)),
             images(),
             {"second": 8},
-            {"first": "'the model' reads them in their order (cumsum)"},
+            {"first": "the model itself reads them in their order (cumsum)"},
         ),
         (
             Follows(lambda x: torch.fft.fft(x).real),
             images(),
             {"second": 8},
-            {"first": "'the model' is not followed (_fft_r2c)"},
+            {"first": "the model itself passes them to an operation that is not followed (_fft_r2c)"},
         ),
         (
             Follows(lambda x: x.argsort(1).float() * x),
             images(),
             {"second": 8},
-            {"first": "'the model' reads them in their order (sort)"},
+            {"first": "the model itself reads them in their order (sort)"},
         ),
         (Follows(lambda x: x * (x.max(1, keepdim=True)[1] + 1)), images(), {"second": 8}, {"first": MOVES}),
         (
             AddsInput(),
             images(channels=4),
             {},
-            {"first": "'the model' combines them with what is no parameter (add)"},
+            {"first": "the model itself combines them with what is no parameter (add)"},
         ),
     ],
 )
@@ -833,9 +833,7 @@ def test_the_work_of_a_trace_is_bounded(monkeypatch):
 
 
 def test_a_forward_pass_that_fails_is_one_line():
-    message = (
-        r"can't derive the channel axes of 'the model': its forward pass fails on the example batch \(RuntimeError: "
-    )
+    message = r"can't derive the model's channel axes: its forward pass fails on the example batch \(RuntimeError: "
     with pytest.raises(ValueError, match=message) as error:
         derive_axes(nn.Linear(3, 2), images())
     assert "\n" not in str(error.value)

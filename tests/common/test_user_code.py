@@ -200,8 +200,10 @@ def test_a_buffer_that_training_changes_is_named(bare, capsys):
         (["model.name=mine_of_the_test:scripted"], "it must give a plain nn.Module, got a scripted one"),
         (["model.name=mine_of_the_test:Locked"], "the module cannot be copied: cannot pickle '_thread.lock' object"),
         (
-            ["model.name=mine_of_the_test:weight_normed", "method.name=heterofl"],
-            "can't derive the channel axes of '0.weight': it is computed from other parameters (a parametrisation)",
+            ["model.name=mine_of_the_test:Sorted", "method.name=heterofl"],
+            "slicing to capacity 0.5 needs a layer whose channels can be cut, the model has none (those of its inputs "
+            "and of its logits stay; 'first' stays whole: the model itself reads them in their order (sort)); use a "
+            "method of masks, or name them yourself",
         ),
         (
             ["model.name=mine_of_the_test:Gated", "method.fisher_from=per_example"],
@@ -222,7 +224,7 @@ def test_modules_that_cannot_be_used_are_one_line(bare, capsys, overrides, messa
         ("model.name=mine_of_the_test:Closure", "goes on using parameter 'first.weight' of the module itself"),
         (
             "model.name=mine_of_the_test:Hooked",
-            "mine_of_the_test.py, line 244: AttributeError: 'Hooked' object has no attribute 'seen', but the module "
+            "mine_of_the_test.py, line 255: AttributeError: 'Hooked' object has no attribute 'seen', but the module "
             "itself does not: this is a copy",
         ),
         ("model.name=mine_of_the_test:Lookup", "gradients must be dense, got sparse ones of parameter 'signs.weight'"),
@@ -344,8 +346,8 @@ def test_a_model_whose_channels_cannot_be_derived_names_them(mine, capsys, metho
     """And each capacity's real share follows from the table."""
     (mine / "mine.toml").write_text(EXPERIMENT.replace(", options = { hidden = 5 }", ""))
     command = ["run", "mine.toml", f"method.name={method}", "method.scaler=false", "--workers", "1"]
-    assert main([*command, "model.name=mine_of_the_test:Recurrent", "--out", "derived"]) == 2
-    assert "can't derive the channel axes of 'lstm'" in capsys.readouterr().err
+    assert main([*command, "model.name=mine_of_the_test:Sorted", "--out", "derived"]) == 2
+    assert "the model has none (those of its inputs and of its logits stay; 'first' " in capsys.readouterr().err
     assert main([*command, "model.name=mine_of_the_test:Named", "--out", "named"]) == 0
 
 
@@ -356,8 +358,10 @@ def test_costs_of_all_methods_on_an_experiment(mine, capsys):
     assert "algorithm1" not in out  # of an experiment nothing but its costs
     assert re.search(r"^heterofl +0\.5 +\d+ +4\d\.\d %", out, re.MULTILINE)
     (mine / "mine.toml").write_text(EXPERIMENT.replace(", options = { hidden = 5 }", ""))
-    assert main(["methods", "mine.toml", "model.name=mine_of_the_test:Recurrent"]) == 0
-    assert "fedrolex: can't derive the channel axes" in " ".join(capsys.readouterr().out.split())
+    assert main(["methods", "mine.toml", "model.name=mine_of_the_test:Sorted"]) == 0
+    assert "fedrolex: slicing to capacity 0.5 needs a layer whose channels can be cut, the model has none" in " ".join(
+        capsys.readouterr().out.split()
+    )
 
 
 def test_costs_of_one_method_as_json_within_limits(mine, capsys):

@@ -63,7 +63,7 @@ def derive_axes(
     try:
         trace = traced(module, example_inputs)
     except ValueError as error:
-        raise _underivable("", str(error)) from error
+        raise _underivable(str(error)) from error
     names = _Names(trace)
     _keep_named_whole(trace, whole)
     for name, unit in (units or {}).items():
@@ -95,7 +95,7 @@ def _narrow_problems(
             alone = {a: narrow_problem(probe, axes, {a: widths[a]}, example_inputs, expected)[0] for a in widths}
             blamed = {axis: own for axis, own in alone.items() if own}
             if not blamed:
-                raise _underivable("", f"it can't run at {words} ({problem})")
+                raise _underivable(f"it can't run at {words} ({problem})")
             return blamed, changed
     return {}, changed
 
@@ -113,8 +113,8 @@ def _keep_units(axes: Axes, axis: str, factor: Factor, matters: Callable[[Axes, 
     keep_whole([factor], "permuting its channels changes the logits")
 
 
-def _underivable(name: str, reason: str) -> ValueError:
-    return ValueError(f"can't derive the channel axes of {name or 'the model'!r}: {reason}; {ADVICE}")
+def _underivable(reason: str) -> ValueError:
+    return ValueError(f"can't derive the model's channel axes: {reason}; {ADVICE}")
 
 
 def _keep_named_whole(trace: Trace, whole: Sequence[str]) -> None:

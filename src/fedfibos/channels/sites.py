@@ -35,7 +35,8 @@ def owner_of(frame: FrameType | None) -> str:
     while frame is not None:
         owner = _first_argument(frame)
         if isinstance(owner, nn.Module) and _NAME in owner.__dict__:
-            return f"{owner.__dict__[_NAME] or 'the model'!r}"
+            name = owner.__dict__[_NAME]
+            return repr(name) if name else "the model itself"
         frame = frame.f_back
     return "the model"
 

@@ -154,7 +154,7 @@ class Trace(TorchDispatchMode):
         elif torch.Tag.pointwise in func.tags and isinstance(result, Tensor):
             dims = pointwise(self, result, [t for t in tree_leaves((args, kwargs)) if isinstance(t, Tensor)])
         if dims is None:
-            self._give_up(args, kwargs, result, "is not followed")
+            self._give_up(args, kwargs, result, "passes them to an operation that is not followed")
             return
         if isinstance(result, Tensor):
             self._enter(result, dims)

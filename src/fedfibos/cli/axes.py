@@ -16,6 +16,8 @@ def show_axes(experiment: Experiment, data_dir: Path | None) -> None:
     why = "no channels of this model can be left out"
     try:
         axes = model.axes if model.axes.sizes else None
+        for layer, reason in model.axes.whole.items():
+            warn(f"{layer!r} stays whole: {reason}")
     except ValueError as error:
         why, axes = str(error), None
     if axes is None:
