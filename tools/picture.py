@@ -43,8 +43,8 @@ def caption(study: Study) -> str:
     classes = one.data.partition.classes_per_client
     return (
         f"CIFAR-10, {one.model.name}, {one.federation.clients} clients with {classes} of the 10 classes each, "
-        f"{one.federation.cohort} a round, {one.federation.rounds} rounds, mean ± standard deviation of "
-        f"{len(records)} seeds"
+        f"the paper's {MAIN[1]} capacities, {one.federation.cohort} a round, {one.federation.rounds} rounds, "
+        f"mean ± standard deviation of {len(records)} seeds"
     )
 
 
