@@ -151,17 +151,18 @@ def costs_in(world: World, experiment: Experiment, alone: bool = False) -> Costs
     data = world.split.train.subset(torch.arange(2))
     rows: list[tuple[str, Cost]] = []
     left_out = []
-    local = experiment.local
+    local, budget = experiment.local, experiment.federation.budget
     chosen_name = experiment.method.name.rpartition(":")[2]  # of a user's own, the class
     others = {} if alone else {name: method() for name, method in METHODS.items()}
     for name, chosen in (others | {chosen_name: world.method}).items():
         try:
             for capacity in sorted(experiment.federation.capacities, reverse=True):
-                rows.append((name, cost(chosen, world.model, capacity, data, local, experiment.federation.budget)))
+                rows.append((name, cost(chosen, world.model, capacity, data, local, budget)))
         except ValueError as error:
             left_out.append(f"{name}: {error}")
     title = f"{experiment.model.name} on {experiment.data.name}, {world.model.layout.size:,} parameters, "
-    return Costs(f"{title}batches of {local.batch_size}", tuple(rows), tuple(left_out))
+    shares = "" if budget == ("parameters",) else f"; capacities of slices are shares of {' and '.join(budget)}"
+    return Costs(f"{title}batches of {local.batch_size}{shares}", tuple(rows), tuple(left_out))
 
 
 def methods_named(overrides: Sequence[str]) -> Mapping[str, type[Any]]:

@@ -1,0 +1,68 @@
+"""The theory of channel gates: their Fisher information, and what leaving a channel out really costs.
+
+A gate m = 1 stands on every channel. Under the labels that the model itself expects, the divergence of its outputs from
+those at m = 1 − δ is ½ δ² F(m) + O(δ³), whose value at δ = 1 is ½ F(m): the second-order cost of the channel. Under the
+labels of a data set F is the empirical one, and what a channel costs has a term of first order too, which is 0 at a
+minimum.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn.functional import cross_entropy
+
+from fedfibos.analysis.theory import Loss, passes
+from fedfibos.channels.readers import GateSum, readers
+from fedfibos.common.inputs import forward
+from fedfibos.model import Model
+from fedfibos.params import Params
+from fedfibos.submodel import Submodel, full
+from fedfibos.types import Dataset
+
+
+def gate_fisher(
+    model: Model, params: Params, data: Dataset, *, batch_size: int = 1, loss: Loss = cross_entropy
+) -> Tensor:
+    """F(m) of every channel's gate: the mean of (∂L/∂m)² over a data set; float64, shape ``(channels,)``.
+
+    Args:
+        model: Architecture, layout and axes.
+        params: x̃, the whole model's.
+        data: The examples, not augmented.
+        batch_size: 1: of single examples. More, as batch normalisation needs: batches count by their mean loss, times
+            their size, as in training.
+        loss: Of a batch of logits.
+    """
+    gates = GateSum(readers(model.module, model.axes), model.axes, model.layout.names, {})
+    total = torch.zeros(gates.num_units, dtype=torch.float64, device=model.device)
+    for step in passes(model, params, data, None, batch_size, loss):
+        named = dict(step.module.named_parameters())
+        derivatives = gates([named[name] for name in model.layout.names], step.gradients)
+        total += len(step.labels) ** 2 / len(data) * derivatives.double().square()
+    return total
+
+
+def removal_costs(model: Model, params: Params, data: Dataset, *, loss: Loss = cross_entropy) -> Tensor:
+    """How much the loss of a data set rises where one channel alone is left out; float64, shape ``(channels,)``.
+
+    Args:
+        model: Architecture, layout and axes; without layers that normalise over the batch.
+        params: x̃, the whole model's.
+        data: The examples, not augmented, in one batch.
+        loss: Of a batch of logits.
+    """
+    costs, whole = [], _loss(model, params, full(model.layout), data, loss)
+    for axis, size in model.axes.sizes.items():
+        for channel in range(size):
+            left = torch.tensor([other for other in range(size) if other != channel])
+            piece = model.axes.slice(model.layout, {axis: left}).to(model.device)
+            costs.append(_loss(model, params, piece, data, loss) - whole)
+    return torch.tensor(costs, dtype=torch.float64)
+
+
+@torch.no_grad()
+def _loss(model: Model, params: Params, submodel: Submodel, data: Dataset, loss: Loss) -> float:
+    module = model.workspace(submodel).load(submodel.gather(params.flat)).eval()
+    inputs = model.place(data.batch(torch.arange(len(data))))
+    return float(loss(forward(module, inputs).double(), data.labels.to(model.device)))
