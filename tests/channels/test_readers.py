@@ -260,3 +260,31 @@ def test_queries_and_keys_alone_are_gated_where_queries_come_out():
     (expected,) = torch.autograd.grad(cross_entropy(module(ids), labels), gates)
     handle.remove()
     torch.testing.assert_close(by_weights(module, axes, ids, labels), expected, rtol=1e-4, atol=1e-6)
+
+
+class Sideways(nn.Module):
+    """A linear layer whose weight is inputs x outputs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight, self.bias = nn.Parameter(torch.randn(8, 6)), nn.Parameter(torch.randn(6))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x @ self.weight + self.bias
+
+
+def test_a_layer_whose_weight_has_its_inputs_first_reads_those():
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(3)
+        module = nn.Sequential(
+            nn.Flatten(), nn.Linear(64, 8), nn.Tanh(), Sideways(), nn.Tanh(), nn.Linear(6, NUM_CLASSES)
+        )
+    inputs, labels = images(), torch.arange(6) % NUM_CLASSES
+    axes = derive_axes(module, inputs)
+    assert axes.sizes == {"1": 8, "3": 6}
+    gates = torch.ones(14, requires_grad=True)
+    first, second = gates.split([8, 6])
+    hidden = module[2](module[1](inputs.flatten(1))) * first
+    loss = cross_entropy(module[5](module[4](module[3](hidden)) * second), labels)
+    (expected,) = torch.autograd.grad(loss, gates)
+    torch.testing.assert_close(by_weights(module, axes, inputs, labels), expected, rtol=1e-4, atol=1e-6)

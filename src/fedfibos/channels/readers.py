@@ -50,7 +50,9 @@ def readers(module: nn.Module, axes: Axes) -> list[Reader]:
             if id(p) not in names:
                 continue
             name = names[id(p)]
-            for dim, count in _read_by(layer, own, p, axes.dims[name]):
+            bias = getattr(layer, "bias", None)
+            gives = axes.dims[names[id(bias)]] if id(bias) in names and bias is not p else ()
+            for dim, count in _read_by(layer, own, p, axes.dims[name], gives):
                 if any(part.axis is not None for part in axes.dims[name][dim]):
                     found.setdefault((name, dim), Reader(name, dim, axes.dims[name][dim], count))
     read = {part.axis for reader in found.values() for part in reader.parts[: reader.count]}
@@ -60,8 +62,13 @@ def readers(module: nn.Module, axes: Axes) -> list[Reader]:
     return list(found.values())
 
 
-def _read_by(layer: nn.Module, own: str, tensor: Tensor, dims: tuple[Dimension, ...]) -> Iterator[tuple[int, int]]:
-    """Dimensions of one of a layer's tensors that meet its inputs, and how many parts of each do."""
+def _read_by(
+    layer: nn.Module, own: str, tensor: Tensor, dims: tuple[Dimension, ...], gives: tuple[Dimension, ...]
+) -> Iterator[tuple[int, int]]:
+    """Dimensions of one of a layer's tensors that meet its inputs, and how many parts of each do.
+
+    Of a layer of the user's, what it gives out is as its bias, ``gives``, has it; without one, what comes first.
+    """
     if isinstance(layer, nn.modules.conv._ConvNd):
         if layer.groups == 1 and tensor.dim() > 1:
             dim = 0 if layer.transposed else 1
@@ -72,6 +79,8 @@ def _read_by(layer: nn.Module, own: str, tensor: Tensor, dims: tuple[Dimension, 
             yield 0, len(dims[0]) // _QUERIES[own]
     elif not is_normalisation(layer) and not isinstance(layer, nn.Embedding):
         cut = [dim for dim, parts in enumerate(dims) if any(part.axis is not None for part in parts)]
+        if len(gives) == 1 and len(dims) == 2 and dims[1] == gives[0] != dims[0]:
+            cut = [1, 0]  # inputs x outputs, as in GPT-2
         yield from ((dim, len(dims[dim])) for dim in cut[1:])  # the first of a module's own parameter gives out
 
 
