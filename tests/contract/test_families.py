@@ -10,6 +10,7 @@ import torch
 from test_zoo import Batch
 
 from families import NAMES, family
+from fedfibos.channels.check import mixed_widths
 from fedfibos.channels.resize import resized
 from fedfibos.methods import METHODS
 from fedfibos.model import model_of
@@ -89,6 +90,7 @@ def test_families_are_sliced_without_a_word(name):
         small = resized(model.module, axes, axes.widths(0.5)).eval()
         inputs = example.example_inputs
         torch.testing.assert_close(small(inputs)[:2], small(inputs[:2]), rtol=1e-4, atol=1e-4)
+        assert resized(model.module, axes, mixed_widths(axes)).eval()(inputs).shape == (6, example.num_classes)
         assert axes.small_layout(model.layout, axes.widths(1e-9)).size < 0.12 * model.layout.size
         assert trains(name, "heterofl") == ""
     else:

@@ -15,6 +15,7 @@ from fedfibos.channels.axes import Axes
 from fedfibos.channels.resize import resized
 from fedfibos.channels.sites import Fitting, mark, narrow_sites
 from fedfibos.params import without_overlaps
+from fedfibos.submodel import budget
 
 ADVICE = (
     "name them yourself: `channel_axes` of the module, or axes=, takes a table (docs/how-to/slicing.md), and "
@@ -45,7 +46,12 @@ def check_axes(module: nn.Module, axes: Axes, example_inputs: Any) -> None:
 
 
 WIDTHS = (("half its width", 0.5), ("one channel an axis", 1e-9))
-"""What a derived table is tried at."""
+"""What a table is tried at."""
+
+
+def mixed_widths(axes: Axes) -> dict[str, int]:
+    """A width of its own for every axis: slices by importance have such, and halves of a tensor are then no halves."""
+    return {axis: budget((0.4, 0.7, 0.55)[i % 3], size) for i, (axis, size) in enumerate(axes.sizes.items())}
 
 
 def narrow_problem(

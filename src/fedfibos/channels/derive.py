@@ -15,7 +15,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from fedfibos.channels.axes import Axes, Dimension, Fit, Part, nearest
-from fedfibos.channels.check import ADVICE, WIDTHS, moves, narrow_problem, not_axes, probe_of
+from fedfibos.channels.check import ADVICE, WIDTHS, mixed_widths, moves, narrow_problem, not_axes, probe_of
 from fedfibos.channels.factors import (
     OUTPUTS,
     Dim,
@@ -87,8 +87,8 @@ def _narrow_problems(
 ) -> tuple[dict[str, str], bool]:
     """The axes that narrower copies fail by, and how; and whether the module's code wrote sizes that had to change."""
     changed = False
-    for words, ratio in WIDTHS:
-        widths = axes.widths(ratio)
+    trials = [(words, axes.widths(ratio)) for words, ratio in WIDTHS]
+    for words, widths in [*trials, ("widths that differ", mixed_widths(axes))]:
         problem, different = narrow_problem(probe, axes, widths, example_inputs, expected)
         changed = changed or different
         if problem:
