@@ -34,6 +34,7 @@ COLOURS = {
     "fedbrb": "#cc79a7",
     "fiarse": "#009e73",
     "fedfibos": "#0072b2",
+    "fedfibos-channels": "#d55e00",
 }
 """Of the methods, the same in every figure (Okabe and Ito's palette, told apart by colour-blind readers)."""
 
