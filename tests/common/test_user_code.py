@@ -228,7 +228,10 @@ def test_modules_that_cannot_be_used_are_one_line(bare, capsys, overrides, messa
             "itself does not: this is a copy",
         ),
         ("model.name=mine_of_the_test:Lookup", "gradients must be dense, got sparse ones of parameter 'signs.weight'"),
-        ("model.name=mine_of_the_test:Two", "to logits of shape (2, 3), one a class, got tuple in training mode"),
+        (
+            "model.name=mine_of_the_test:Two",
+            "to logits of shape (2, 3), one a class, got tuple in training mode: return the logits alone",
+        ),
         ("model.name=mine_of_the_test:batch_statistics", "batch normalisation without running statistics would be"),
         ("model.name=mine_of_the_test:double", "parameter 'weight' must be float32, got torch.float64"),
         (
@@ -242,6 +245,15 @@ def test_modules_that_cannot_be_used_are_one_line(bare, capsys, overrides, messa
             "training labels must be int64 of shape (40,), one an example",
         ),
         ("data.name=mine_of_the_test:one", "it must have at least 2 training examples, got 1"),
+        (
+            "data.name=mine_of_the_test:bare_parts",
+            "data set 'mine_of_the_test:bare_parts': subset of its training examples must give a data set again, got "
+            "Tensor without labels",
+        ),
+        (
+            "data.name=mine_of_the_test:broken_parts",
+            "IndexError: no such shard (data set 'mine_of_the_test:broken_parts': subset of its training examples)",
+        ),
         (
             "data.name=mine_of_the_test:wider_test",
             "a test example is float32 of shape (8,), a training example float32 of shape (4,) (in model.name",
@@ -539,6 +551,8 @@ def test_a_split_is_checked(train, test, owners, message):
 
 def test_what_is_no_split_says_what_is_wanted():
     train = tensors([0, 1])
+    with pytest.raises(ValueError, match="the data set: classes must be the names of the classes, got none"):
+        Split(train, train, ())
     with pytest.raises(ValueError, match="classes must be the names of the classes, got 2"):
         Split(train, train, 2)
     with pytest.raises(ValueError, match=r"must be a fedfibos\.types\.Dataset, .* got list without labels, batch"):

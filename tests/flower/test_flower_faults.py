@@ -434,7 +434,7 @@ def test_a_client_whose_data_hold_nan_takes_no_part_and_says_which(tmp_path):
     (line,) = lines_of(tmp_path / "run")
     (reason,) = line["refused"].values()
     assert reason == (
-        "its data: 1 of 9 examples hold nan in their inputs (first example 4; position (0, 2, 3) of 1); "
+        "its data: 1 of 9 examples hold nan in their inputs (first example 4; position (0, 2, 3) in 1); "
         "fill these inputs in, or leave the examples out"
     )
     assert BAD not in line["participants"]

@@ -24,6 +24,10 @@ ENDS = {
     "softmax": (lambda y, training: y.softmax(1), "the model's outputs are probabilities (it ends in softmax)"),
     "sharp": (lambda y, training: (10 * y).softmax(1), "the model's outputs are probabilities (it ends in softmax)"),
     "log-softmax": (lambda y, training: y.log_softmax(1), "the model's outputs are logarithms of probabilities"),
+    "sigmoid": (
+        lambda y, training: y.sigmoid(),
+        "the model's outputs lie between 0 and 1 whatever its inputs (as after sigmoid)",
+    ),
     "in evaluation": (
         lambda y, training: y if training else y.softmax(1),
         "in evaluation the model's outputs are probabilities",
@@ -41,7 +45,7 @@ def test_probabilities_are_said(end):
 SCORES = {
     "scores": lambda y, training: y,
     "positive": lambda y, training: y.abs(),
-    "sigmoid": lambda y, training: y.sigmoid(),
+    "tanh": lambda y, training: y.tanh(),
     "centred": lambda y, training: y - y.mean(1, keepdim=True) + 0.25,
     "unit length": lambda y, training: y / y.norm(dim=1, keepdim=True),
     "ruled out": lambda y, training: torch.cat([y[:, :-1], torch.full_like(y[:, :1], -torch.inf)], 1),

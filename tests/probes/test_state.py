@@ -233,3 +233,44 @@ class Counting(nn.Module):
 def test_a_buffer_that_training_changes_is_named_and_statistics_of_normalisation_are_not():
     assert changed_buffers(Counting(), torch.rand(2, 4)) == ["calls"]
     assert state_cautions(Counting(), torch.rand(2, 4))[0].startswith("training changes the buffer 'calls' of the")
+
+
+def around():
+    calls = 0
+
+    def change(net: Net, x: Tensor) -> Tensor:
+        nonlocal calls
+        calls += 1
+        return x if calls < 20 else x * 0.5
+
+    return change
+
+
+def default(net: Net, x: Tensor, calls: list[int] = [0]) -> Tensor:  # noqa: B006
+    calls[0] += 1
+    return x if calls[0] < 20 else x * 0.5
+
+
+def attribute(net: Net, x: Tensor) -> Tensor:
+    attribute.calls = getattr(attribute, "calls", 0) + 1  # type: ignore[attr-defined]
+    return x if attribute.calls < 20 else x * 0.5  # type: ignore[attr-defined]
+
+
+def through_another(net: Net, x: Tensor) -> Tensor:
+    return attribute(net, x)
+
+
+@pytest.mark.parametrize(
+    ("change", "where"),
+    [
+        (around(), "change.calls"),
+        (default, "change, default 0[0]"),
+        (attribute, "change.calls"),
+        (through_another, "attribute.calls"),
+    ],
+)
+def test_what_a_function_keeps_is_found_before_it_matters(change, where):
+    """In a variable around it, a default, an attribute: the logits of the first calls are alike."""
+    (line,) = state_cautions(Net(change), torch.rand(2, 4))
+    assert line.startswith("forward keeps state in Python from call to call (")
+    assert where in line

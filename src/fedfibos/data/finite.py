@@ -129,14 +129,14 @@ class _Seen:
         self.examples += int(rows.sum())
 
     def __str__(self) -> str:
-        """``hold nan in their inputs (first example 3; feature 0 of 8 examples, feature 4 of 7 and 3 more)``."""
+        """``hold nan in their inputs (first example 3; feature 0 in 8, feature 4 in 7 and 3 more)``."""
         found = [
             (int(number), name, shape, int(position))
             for (name, shape), count in self.counts.items()
             for position, number in zip(*_most(count), strict=True)
         ]
         found.sort(key=lambda entry: -entry[0])
-        places = ", ".join(f"{_feature(*entry[1:])} of {entry[0]:,}" for entry in found[:NAMED])
+        places = ", ".join(f"{_feature(*entry[1:])} in {entry[0]:,}" for entry in found[:NAMED])
         more = sum(int(count.count_nonzero()) for count in self.counts.values()) - len(found[:NAMED])
         rest = f" and {more:,} more" if more else ""
         kinds = " and ".join(sorted(self.kinds, reverse=True))

@@ -11,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from fedfibos.common.user_code import UserCodeError, describe_error
 from fedfibos.data.images import ImageData, TensorData, check_labels
 from fedfibos.types import Dataset
 
@@ -45,14 +46,18 @@ class Split:
         """What messages call it: a user's own has no name before it is loaded by one."""
         return f"data set {self.name!r}" if self.name else "the data set"
 
-    def __post_init__(self) -> None:
+    def _check_classes(self) -> None:
+        wanted = f"{self._said}: classes must be the names of the classes, got"
         if isinstance(self.classes, str) or not isinstance(self.classes, Sequence):
-            raise ValueError(
-                f"{self._said}: classes must be the names of the classes, "
-                f"got {self.classes if isinstance(self.classes, str | int) else type(self.classes).__name__!r}"
-            )
+            got = self.classes if isinstance(self.classes, str | int) else type(self.classes).__name__
+            raise ValueError(f"{wanted} {got!r}")
+        if not self.classes:
+            raise ValueError(f"{wanted} none")
+
+    def __post_init__(self) -> None:
+        self._check_classes()
         for what, data in (("training", self.train), ("test", self.test)):
-            if missing := [name for name in ("labels", "batch", "subset", "__len__") if not hasattr(data, name)]:
+            if missing := _missing(data):
                 raise ValueError(
                     f"{self._said}: {what} examples must be a fedfibos.types.Dataset, such as "
                     f"fedfibos.data.TensorData(inputs, labels), got {type(data).__name__} without {', '.join(missing)}"
@@ -160,3 +165,22 @@ def checked_images(
     if len(wrong):
         raise ValueError(f"{file}: labels must be in 0..{num_classes - 1}, got {labels[wrong[0]]} in row {wrong[0]}")
     return torch.from_numpy(np.ascontiguousarray(pixels)), torch.from_numpy(labels.astype(np.int64))
+
+
+def check_parts(split: Split) -> None:
+    """Raise ValueError unless a part of either split, as every client gets one, is a data set again."""
+    for what, data in (("training", split.train), ("test", split.test)):
+        where = f"data set {split.name!r}: subset of its {what} examples"
+        try:
+            part = data.subset(torch.arange(1))
+        except (Exception, SystemExit) as error:
+            raise UserCodeError(f"{describe_error(error)} ({where})") from error
+        if missing := _missing(part):
+            raise ValueError(f"{where} must give a data set again, got {type(part).__name__} without {missing[0]}")
+        if len(part) != 1 or len(part.labels) != 1:
+            raise ValueError(f"{where}: of 1 position it must give 1 example, got {len(part)}")
+
+
+def _missing(data: object) -> list[str]:
+    """What a data set must have and this has not."""
+    return [name for name in ("labels", "batch", "subset", "__len__") if not hasattr(data, name)]

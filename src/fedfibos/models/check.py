@@ -110,9 +110,16 @@ def _check_logits(logits: object, examples: int, num_classes: int, when: str = "
     got = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
     if got != (examples, num_classes):
         wanted = f"logits of shape ({examples}, {num_classes}), one a class"
-        raise ValueError(f"it must map {examples} examples to {wanted}, got {got}{when}")
+        raise ValueError(f"it must map {examples} examples to {wanted}, got {got}{when}{_advice(logits)}")
     if isinstance(logits, Tensor) and not logits.is_floating_point():
         raise ValueError(f"logits must be of a floating-point type, got {logits.dtype}{when}")
+
+
+def _advice(logits: object) -> str:
+    """What to do about a forward pass that gives several things."""
+    if isinstance(logits, tuple | list):
+        return ": return the logits alone"
+    return f": return {'its logits' if 'logits' in logits else 'the logits'} alone" if isinstance(logits, dict) else ""
 
 
 def _check_other_sizes(module: nn.Module, example: Inputs, num_classes: int, seed: int) -> None:

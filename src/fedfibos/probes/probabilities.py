@@ -1,4 +1,4 @@
-"""Models that end in softmax or log-softmax: cross-entropy takes scores, and hardly learns from probabilities."""
+"""Models that end in softmax, log-softmax or sigmoid: cross-entropy hardly learns from probabilities."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ TOLERANCE = 1e-4
 
 
 def probability_cautions(module: nn.Module, example: Inputs) -> list[str]:
-    """A line where a model's outputs are probabilities, or their logarithms.
+    """A line where a model's outputs are probabilities, one a class or together, or logarithms of those.
 
-    They are where every row sums to 1 whatever the inputs and the parameters are: random ones are tried beside those
-    that there are, since rows of scores may happen to.
+    They are where every row sums to 1, or every output is between 0 and 1, whatever the inputs and the parameters are:
+    random ones are tried beside those that there are, since rows of scores may happen to.
 
     Args:
         module: Not changed and not run.
@@ -36,6 +36,11 @@ def probability_cautions(module: nn.Module, example: Inputs) -> list[str]:
             "the model's outputs are logarithms of probabilities (it ends in log-softmax), but the loss takes scores "
             "and applies log-softmax itself: return the values before it"
         ]
+    if "shares" in in_training:
+        return [
+            "the model's outputs lie between 0 and 1 whatever its inputs (as after sigmoid), but the loss takes scores "
+            "and applies softmax itself: it would hardly learn; return the values before that"
+        ]
     if "probabilities" in in_evaluation:
         return [
             "in evaluation the model's outputs are probabilities (it ends in softmax there): accuracies adjusted by "
@@ -47,7 +52,7 @@ def probability_cautions(module: nn.Module, example: Inputs) -> list[str]:
 def _kinds(module: nn.Module, example: Inputs, training: bool) -> set[str]:
     """What the outputs are for all inputs and parameters that are tried."""
     generator = torch.Generator().manual_seed(0)
-    kinds = {"probabilities", "logarithms"}
+    kinds = {"probabilities", "logarithms", "shares"}
     trial = TrialCopy(module)
     for scale in (0.0, 0.3, 1.0):
         for inputs in (example, _noise(example, generator)):
@@ -64,6 +69,8 @@ def _kinds(module: nn.Module, example: Inputs, training: bool) -> set[str]:
                 kinds.discard("probabilities")
             if bool((logits > 0).any()) or not _is_one(logits.exp().sum(1)):
                 kinds.discard("logarithms")
+            if bool(((logits < 0) | (logits > 1)).any()):
+                kinds.discard("shares")
             if not kinds:
                 return kinds
     return kinds

@@ -7,6 +7,7 @@ import sys
 from collections import deque
 from collections.abc import Callable, Iterator
 from itertools import count
+from types import CellType, FunctionType
 from typing import Any
 
 import numpy as np
@@ -152,8 +153,7 @@ def _seen_in(module: nn.Module) -> Iterator[tuple[str, tuple[bool, object]]]:
         for key, value in vars(kind).items():
             if not key.startswith("__"):
                 yield from _seen(f"{kind.__name__}.{key}", value, DEPTH)
-        for key in function.co_names:
-            yield from _seen(key, kind.forward.__globals__.get(key), DEPTH)
+        yield from _seen_by(f"{kind.__name__}.forward", kind.forward, DEPTH)
 
 
 STATES: dict[type, Callable[[Any], object]] = {
@@ -183,9 +183,32 @@ def _seen(where: str, value: Any, depth: int) -> Iterator[tuple[str, tuple[bool,
         if depth and len(value) < LARGE:
             for key, entry in value.items() if isinstance(value, dict) else enumerate(value):
                 yield from _seen(f"{where}[{key!r}]", entry, depth - 1)
-    elif depth and hasattr(value, "__dict__") and _is_users(type(value)):
+    elif depth:
+        yield from _seen_within(where, value, depth - 1)
+
+
+def _seen_within(where: str, value: Any, depth: int) -> Iterator[tuple[str, tuple[bool, object]]]:
+    """What a function or an object of the user's keeps."""
+    if isinstance(value, FunctionType):
+        if not value.__code__.co_filename.startswith(LIBRARIES):
+            yield from _seen_by(where, value, depth)
+    elif hasattr(value, "__dict__") and _is_users(type(value)):
         for key, entry in vars(value).items():
-            yield from _seen(f"{where}.{key}", entry, depth - 1)
+            yield from _seen(f"{where}.{key}", entry, depth)
+
+
+def _seen_by(where: str, function: Any, depth: int) -> Iterator[tuple[str, tuple[bool, object]]]:
+    """What a function of the user's keeps: variables around it, defaults, attributes, globals that it names."""
+    code = function.__code__
+    for key, cell in zip(code.co_freevars, function.__closure__ or (), strict=False):
+        if cell != CellType():
+            yield from _seen(f"{where}.{key}", cell.cell_contents, depth)
+    for at, default in enumerate(function.__defaults__ or ()):
+        yield from _seen(f"{where}, default {at}", default, depth)
+    for key, value in vars(function).items():
+        yield from _seen(f"{where}.{key}", value, depth)
+    for key in code.co_names:
+        yield from _seen(key, function.__globals__.get(key), depth)
 
 
 def _is_users(kind: type) -> bool:

@@ -23,6 +23,7 @@ from fedfibos.data import Split, incomplete, load
 from fedfibos.data.finite import check_finite
 from fedfibos.data.matching import matching_test_split, own_test_split
 from fedfibos.data.partition import partition
+from fedfibos.data.split import check_parts
 from fedfibos.method import Method
 from fedfibos.model import Model, has_batch_norm, keeps_statistics, model_of
 from fedfibos.models import build, check_module, check_test_inputs, encode
@@ -101,6 +102,7 @@ def load_split(experiment: Experiment, data_dir: Path | None, warn: Warn) -> Spl
     )
     if len(split.train) < 2:
         raise ValueError(f"data set {split.name!r}: it must have at least 2 training examples, got {len(split.train)}")
+    check_parts(split)
     check_finite(split, warn)
     return split
 
