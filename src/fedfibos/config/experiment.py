@@ -131,6 +131,8 @@ def to_toml(experiment: Experiment) -> str:
     """The experiment as a file with every setting written out; loading it gives the same experiment."""
     values = dataclasses.asdict(experiment)
     values["federation"]["capacities"] = {str(c): s for c, s in experiment.federation.capacities.items()}
+    if not values["data"]["options"]:  # as most data sets have none
+        del values["data"]["options"]
     values["method"] |= values["method"].pop("settings")
     sections = {name: values[name] for name in SECTIONS}
     return tomli_w.dumps(_without_none({"seed": experiment.seed, **sections}))

@@ -9,6 +9,7 @@ from fedfibos.common.user_code import is_own
 from fedfibos.common.validation import check_name, listed, nearest
 from fedfibos.config.sections import SECTIONS, field_names
 from fedfibos.config.synonyms import synonym
+from fedfibos.data.forms.form import FORMS, form_of
 from fedfibos.data.partition import Partition
 from fedfibos.methods import METHODS
 from fedfibos.models import options_of
@@ -44,7 +45,7 @@ def _known_keys(merged: Mapping[str, Any]) -> list[str]:
         chosen = merged.get(section, {}).get("name") if isinstance(merged.get(section), dict) else None
         names = field_names(cls)
         if section == "data":
-            names = ["name", *(f"partition.{name}" for name in field_names(Partition))]
+            names = ["name", *_data_option_keys(chosen), *(f"partition.{name}" for name in field_names(Partition))]
         if section == "method":
             if chosen is not None and not is_own(chosen):
                 check_name("method.name", chosen, METHODS)
@@ -66,6 +67,14 @@ def _known_keys(merged: Mapping[str, Any]) -> list[str]:
 def _option_keys(model: Any) -> list[str]:
     """Keys of a model's options; any, where the model is the user's own."""
     return ["options.*"] if is_own(model) else [f"options.{name}" for name in options_of(model)]
+
+
+def _data_option_keys(data: Any) -> list[str]:
+    """Keys of the options of a form of data; any, where the data set is the user's own."""
+    form = form_of(data)
+    if form is not None:
+        return [f"options.{name}" for name in field_names(FORMS[form].options)]
+    return ["options.*"] if is_own(data) else []
 
 
 FEW = 6

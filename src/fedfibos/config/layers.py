@@ -189,6 +189,8 @@ CHOSEN_BY = {"method": ("name", None), "model": ("name", None), "partition": ("s
 def _kept(section: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
     """What of a section's earlier settings still holds beside later ones."""
     chooses, default = CHOSEN_BY.get(section, ("", None))
+    if section == "data" and new.get("name", old.get("name")) != old.get("name"):
+        return {key: value for key, value in old.items() if key != "options"}
     before = old.get(chooses, default)
     if new.get(chooses, before) != before:
         return {}

@@ -15,6 +15,8 @@ from fedfibos.common.user_code import describe_error, find, is_own, unguarded
 from fedfibos.common.validation import ExperimentError, check_name, checked, did_you_mean, listed, shown
 from fedfibos.config.capacities import TABLES, check_table
 from fedfibos.data import DATA_SETS
+from fedfibos.data import check_options as check_data_options
+from fedfibos.data.forms.form import form_of
 from fedfibos.data.partition import Partition
 from fedfibos.method import OPTIONAL, Method
 from fedfibos.methods import METHODS, PRESETS
@@ -42,17 +44,21 @@ class Data:
     """What the clients hold.
 
     Attributes:
-        name: A key of :data:`fedfibos.data.DATA_SETS`, or your own: ``module:function``, which is called with the data
-            folder (or None) and gives a :class:`fedfibos.data.Split`.
+        name: A key of :data:`fedfibos.data.DATA_SETS`; ``form:PATH`` for data as they lie, with one of the forms
+            ``folder``, ``csv``, ``parquet``, ``npz``, ``leaf``, ``hf``; or your own: ``module:function``, which is
+            called with the data folder (or None) and gives a :class:`fedfibos.data.Split`.
+        options: Of the form, all of them after construction; or what your own function is called with, by name.
         partition: How the examples are dealt to the clients.
     """
 
     name: str = "digits"
+    options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     partition: Partition = Partition()
 
     def __post_init__(self) -> None:
         if not is_own(self.name):
             check_name("data.name", self.name, DATA_SETS)
+        object.__setattr__(self, "options", check_data_options(self.name, self.options))
 
     def resolved(self) -> Data:
         """The same, once a user's own function is seen to be there.
@@ -60,7 +66,8 @@ class Data:
         Raises:
             ValueError: It is not.
         """
-        find("data.name", self.name, DATA_SETS)
+        if form_of(self.name) is None:
+            find("data.name", self.name, DATA_SETS)
         return self
 
 

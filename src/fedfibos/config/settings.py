@@ -13,14 +13,18 @@ import tomli_w
 from pydantic import TypeAdapter
 
 from fedfibos.config.sections import LARGEST, SECTIONS, Data, MethodChoice, ModelChoice
-from fedfibos.data import DATA_SETS
+from fedfibos.data import DATA_SETS, FORMS
 from fedfibos.data.partition import Partition
 from fedfibos.methods import METHODS, PRESETS
 from fedfibos.models import MODELS, options_of
 
 REQUIRED = "required"
 NOT_SET = "not set"
-NAMES: Mapping[str, Iterable[str]] = {"data.name": DATA_SETS, "model.name": MODELS, "method.name": METHODS}
+NAMES: Mapping[str, Iterable[str]] = {
+    "data.name": [*DATA_SETS, *(f"{form}:PATH" for form in FORMS)],
+    "model.name": MODELS,
+    "method.name": METHODS,
+}
 """Keys whose values are names of ours; data and model may be the user's own."""
 
 
@@ -63,6 +67,7 @@ def groups() -> list[Group]:
     for name, section in SECTIONS.items():
         found.append(Group(name, _summary(section), _fields(name, section)))
         if section is Data:
+            found += [_form(options) for options in dict.fromkeys(form.options for form in FORMS.values())]
             found.append(Group("data.partition", _summary(Partition), _fields("data.partition", Partition)))
         if section is ModelChoice:
             found += [Group(f"model.options of {model}", _summary(MODELS[model]), _options(model)) for model in MODELS]
@@ -72,6 +77,12 @@ def groups() -> list[Group]:
                 for name, method in METHODS.items()
             ]
     return found
+
+
+def _form(options: type[Any]) -> Group:
+    """The options of the forms of data that have them in common."""
+    names = [name for name, form in FORMS.items() if form.options is options]
+    return Group(f"data.options of {', '.join(names)}", _summary(options), _fields("data.options", options))
 
 
 def _fields(prefix: str, cls: Any) -> tuple[Setting, ...]:

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from fedfibos.common.user_code import find
 from fedfibos.data import ag_news, digits, fashion_mnist
 from fedfibos.data.cifar import CIFAR10, CIFAR100
+from fedfibos.data.forms.form import FORMS, form_of, options_of_form, read_form
 from fedfibos.data.images import ImageData, TensorData
 from fedfibos.data.split import Split
 from fedfibos.data.texts import TextData, TokenData
 
 __all__ = [
     "DATA_SETS",
+    "FORMS",
     "Found",
     "ImageData",
     "Source",
@@ -71,31 +74,49 @@ class Found:
     missing: str | None
 
 
-def load(name: str, data_dir: Path | None = None) -> Split:
+def load(name: str, data_dir: Path | None = None, options: Mapping[str, Any] | None = None) -> Split:
     """Load a data set: its train and test split.
 
     Args:
-        name: A key of ``DATA_SETS``, or a user's own function, ``module:function``: it is called with the data
-            folder or None and gives a :class:`Split`.
+        name: A key of ``DATA_SETS``; ``form:PATH`` with a key of ``FORMS``, such as ``csv:measurements.csv``; or a
+            user's own function, ``module:function``: it is called with the data folder or None, and the options by
+            name, and gives a :class:`Split`.
         data_dir: The data folder; default: the environment variable FEDFIBOS_DATA. Where the data set
             has a usual place of its own (Debian's for Fashion-MNIST), that is looked at next.
+        options: Of a form, or of a user's own function.
 
     Raises:
-        ValueError: Unknown name (names the nearest), or files (or what a user's function gives) that are not what they
-            should be.
+        ValueError: Unknown name or option (names the nearest), or files (or what a user's function gives) that are not
+            what they should be.
         FileNotFoundError: The data set is not there; says which file to put where.
     """
+    folder, options = _data_folder(data_dir), options or {}
+    if form_of(name) is not None:
+        return replace(read_form(name, folder, options), name=name)
     source = find("data.name", name, DATA_SETS)
-    folder = _data_folder(data_dir)
     if not isinstance(source, Source):
-        split = source(folder)
+        split = source(folder, **options)
         if not isinstance(split, Split):
             raise ValueError(f"data.name = {name!r}: it must give a fedfibos.data.Split, got {type(split).__name__}")
         return replace(split, name=name)
+    check_options(name, options)
     where = source.find(folder)
     if where is None:
         raise FileNotFoundError(f"data set {name!r} was not found: {source.wanted}; {_told(folder)}")
     return source.read(where)
+
+
+def check_options(name: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """All options of a data set: of a form checked and with its defaults, of a user's own function as they are given.
+
+    Raises:
+        ValueError: An option that there is not, or a value that it cannot have.
+    """
+    if form_of(name) is not None:
+        return options_of_form(name, options)
+    if name in DATA_SETS and options:
+        raise ValueError(f"data.options must be empty, as {name!r} has none, got {next(iter(options))}")
+    return dict(options)
 
 
 def incomplete(split: Split) -> list[str]:

@@ -9,6 +9,7 @@ from typing import Any
 
 from fedfibos.common.atomic_files import write_whole
 from fedfibos.common.user_code import is_own, module_file, source_sha256
+from fedfibos.data.forms.form import form_of
 from fedfibos.runs.files import CODE
 
 
@@ -43,4 +44,6 @@ def _names(config: str) -> dict[str, str]:
     """Key -> ``module:function``."""
     values = tomllib.loads(config)
     names = {f"{table}.name": values.get(table, {}).get("name") for table in ("data", "model", "method")}
+    if form_of(names["data.name"]) is not None:  # a path follows the colon
+        del names["data.name"]
     return {key: name for key, name in names.items() if is_own(name)}

@@ -89,7 +89,7 @@ def build_world(
 
 def load_split(experiment: Experiment, data_dir: Path | None, warn: Warn) -> Split:
     """The data as the model reads them, with held-out training examples for the test set where the run wants that."""
-    split = load(experiment.data.name, data_dir)
+    split = load(experiment.data.name, data_dir, experiment.data.options)
     for line in incomplete(split):
         warn(line)
     if experiment.evaluation.validation:
