@@ -17,6 +17,7 @@ from .data import TextData as TextData
 from .data import load as load
 from .data.partition import Partition as Partition
 from .data.partition import partition as partition
+from .data.torch_dataset import dataset_of as dataset_of
 from .export.formats import export_submodel as export_submodel
 from .export.formats import submodel_module as submodel_module
 from .export.sparse import read_sparse as read_sparse

@@ -76,11 +76,7 @@ def show_plan(experiment: Experiment, data_dir: Path | None, console: Console, w
 
 def how_dealt(population: Population) -> str:
     """What the partition came to: examples and classes a client, and how much of a client is its largest class."""
-    sizes = population.parts.sizes()
-    labels = population.train.labels.cpu()
-    num_classes = int(labels.max()) + 1
-    places = population.parts.owners() * num_classes + labels[population.parts.positions]
-    counts = torch.bincount(places, minlength=len(sizes) * num_classes).view(len(sizes), num_classes)
+    sizes, counts = population.parts.sizes(), population.class_counts(int(population.train.labels.max()) + 1)
     share = 100 * counts.max(1).values / sizes.clamp_min(1)
     figures = {"examples": sizes, "classes": (counts > 0).sum(1), "% of the largest class": share}
     said = [f"{_range(values)} {what}" for what, values in figures.items()]

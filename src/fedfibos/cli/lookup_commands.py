@@ -10,7 +10,7 @@ import typer
 
 from fedfibos.cli.code_folders import search_beside
 from fedfibos.cli.options import DataDir, Overrides, not_an_option
-from fedfibos.cli.terminal import console_here
+from fedfibos.cli.terminal import console_here, warn
 
 
 def report(
@@ -119,15 +119,32 @@ def settings(
 
 
 def data(
+    overrides: Overrides = None,
+    show: Annotated[
+        Path | None,
+        typer.Option(metavar="EXPERIMENT", help="Show how an experiment's file deals its data: classes by client."),
+    ] = None,
+    picture: Annotated[
+        Path | None, typer.Option(callback=not_an_option, help="With --show: draw it too (.svg, .png or .pdf).")
+    ] = None,
     data_dir: DataDir = None,
     count: Annotated[
         bool, typer.Option("--count", help="Read them, and write as JSON how many examples they have and should have.")
     ] = False,
 ) -> None:
-    """List the data sets: where each was found, or which file to put where."""
+    """List the data sets: where each was found, or which file to put where; or show how one is dealt."""
     from fedfibos.cli.datasets import counted, show_data
 
-    if count:
+    if show is not None:
+        from fedfibos.cli.partition import show_partition
+        from fedfibos.config.experiment import load_experiment
+
+        search_beside(show)
+        show_partition(load_experiment(show, overrides or ()), data_dir, picture, console_here(), warn)
+    elif picture is not None or overrides:
+        got = "--picture" if picture is not None else repr((overrides or [""])[0])
+        raise typer.BadParameter(f"{got} goes with --show EXPERIMENT")
+    elif count:
         print(json.dumps(counted(data_dir), indent=2))
     else:
         show_data(data_dir, console_here())

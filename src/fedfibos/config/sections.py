@@ -47,13 +47,13 @@ class Data:
         name: A key of :data:`fedfibos.data.DATA_SETS`; ``form:PATH`` for data as they lie, with one of the forms
             ``folder``, ``csv``, ``parquet``, ``npz``, ``leaf``, ``hf``; or your own: ``module:function``, which is
             called with the data folder (or None) and gives a :class:`fedfibos.data.Split`.
-        options: Of the form, all of them after construction; or what your own function is called with, by name.
         partition: How the examples are dealt to the clients.
+        options: Of the form, all of them after construction; or what your own function is called with, by name.
     """
 
     name: str = "digits"
-    options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     partition: Partition = Partition()
+    options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if not is_own(self.name):

@@ -120,6 +120,11 @@ class Population:
         digest.update(self.train.labels.cpu().contiguous().numpy().data)
         return digest.hexdigest()
 
+    def class_counts(self, num_classes: int) -> Tensor:
+        """Training examples of each class of each client; int64, shape ``(clients, num_classes)``."""
+        places = self.parts.owners() * num_classes + self.train.labels.cpu()[self.parts.positions]
+        return torch.bincount(places, minlength=len(self) * num_classes).view(len(self), num_classes)
+
     def class_priors(self, num_test: int, num_classes: int) -> ClassPriors:
         """Class frequencies of the clients that the test set's examples belong to."""
         owner = torch.full((num_test,), -1)

@@ -87,13 +87,19 @@ def build_world(
     return World(experiment.build_method(), model, population, split)
 
 
-def load_split(experiment: Experiment, data_dir: Path | None, warn: Warn) -> Split:
-    """The data as the model reads them, with held-out training examples for the test set where the run wants that."""
+def loaded(experiment: Experiment, data_dir: Path | None, warn: Warn) -> Split:
+    """The data as they are published, with held-out training examples for the test set where the run wants that."""
     split = load(experiment.data.name, data_dir, experiment.data.options)
     for line in incomplete(split):
         warn(line)
     if experiment.evaluation.validation:
         split = split.validation(experiment.evaluation.validation, stream(experiment.seed, "validation"))
+    return split
+
+
+def load_split(experiment: Experiment, data_dir: Path | None, warn: Warn) -> Split:
+    """The data as the model reads them, checked."""
+    split = loaded(experiment, data_dir, warn)
     choice = experiment.model
     split = replace(
         split,
