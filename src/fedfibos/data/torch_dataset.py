@@ -40,7 +40,8 @@ def dataset_of(dataset: Any) -> TensorData | ImageData:
     if not len(dataset):
         raise ValueError("dataset must have examples, got none")
     LOG.info("reading %s examples of %s", f"{len(dataset):,}", type(dataset).__name__)
-    inputs, labels = [], []
+    inputs: list[Tensor] = []
+    labels: list[int] = []
     for position in range(len(dataset)):
         value, label = _pair(_read(dataset, position), position)
         if inputs and (value.shape, value.dtype) != (inputs[0].shape, inputs[0].dtype):
