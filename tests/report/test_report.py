@@ -9,6 +9,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
+from matplotlib.figure import Figure as Canvas
 
 from fedfibos.cli import main
 from fedfibos.cli.exit_codes import REFUSED
@@ -18,10 +19,12 @@ from fedfibos.config.experiment import Experiment, to_toml
 from fedfibos.config.sections import Data, Evaluation, Federation, MethodChoice, ModelChoice
 from fedfibos.data.partition import Partition
 from fedfibos.methods import METHODS
-from fedfibos.report import build_report, figures, html, paired, tables, write_report
+from fedfibos.report import build_report, figures, html, tables, write_report
 from fedfibos.report.groups import Group, method_label, sort_records
+from fedfibos.report.looks import Look, looks
 from fedfibos.report.paper import comparisons, reported
 from fedfibos.report.records import find_runs, read_record
+from fedfibos.report.rival import rival
 from fedfibos.report.table import Cell, Table, latex, markdown, row
 from fedfibos.report.tables import bytes_to_accuracy
 from fedfibos.runs.reading import RecordError
@@ -207,6 +210,36 @@ def test_results_are_the_records_numbers_with_the_best_marked(runs):
     assert [cell.bold for cell in results.rows[1]] == [False, False, True, True, True, True]
 
 
+def test_the_summary_that_is_asked_for_is_shown_everywhere(runs):
+    report = build_report([runs], summary="last20")
+    results = table(report, "results")
+    assert results.title.startswith("Accuracy in %, mean of the last 20 evaluations: ")
+    assert "Mean over the 2 evaluations from round 2 to 4." in results.note
+    assert [cell.text for cell in results.rows[0][1:4]] == ["2", "35.0 ± 0.0", "25.0 ± 0.0"]  # of 30 and 40, 20 and 30
+    assert table(report, "differences").rows[0][2].text == "−7.5 [−39.3, +24.3]"
+    assert table(report, "capacities").rows[0][2].text == "25.0 ± 0.0"
+    assert table(report, "paper").rows[3][3].text == "55.0 ± 0.0"
+
+
+def test_what_counts_every_class_alike_is_shown_where_it_is_on_record(runs):
+    assert "largest class" not in table(build_report([runs]), "results").note
+    path = runs / "fiarse" / "seed-0" / "final.json"
+    curve = {"last": 0.25, "last20": 0.2, "best": 0.3}
+    both = {"full": curve, "submodels": {"mean": curve}}
+    final = json.loads(path.read_text()) | {"balanced_accuracy": both, "macro_f1": both, "majority_share": 0.183}
+    path.write_text(json.dumps(final))
+    report = build_report([runs])
+    assert "Always answering the largest class reaches 18.3 %." in table(report, "results").note
+    rows = [tuple(cell.text for cell in entries[:3]) for entries in table(report, "statistics").rows]
+    assert rows[3:7] == [
+        ("FIARSE", "balanced, full", "25.0 (n = 1)"),
+        ("FIARSE", "balanced, submodels", "25.0 (n = 1)"),
+        ("FIARSE", "macro F1, full", "25.0 (n = 1)"),
+        ("FIARSE", "macro F1, submodels", "25.0 (n = 1)"),
+    ]
+    assert not any("balanced" in entry[1].text for entry in table(report, "statistics").rows[7:])
+
+
 def test_rows_of_other_seeds_are_said(runs):
     said = "Rows have different seeds"
     assert said not in table(build_report([runs]), "results").note
@@ -219,9 +252,11 @@ def test_every_cell_of_the_paper_and_only_matching_runs_beside_it(runs):
     write_run(runs / "letter", letter)
     other = replace(EXPERIMENT, federation=replace(EXPERIMENT.federation, capacities={1.0: 0.5, 0.5: 0.5}))
     write_run(runs / "other", other, (0.9, 0.9))
-    (first, has_runs), (second, none), (third, nor_here) = comparisons(content(runs))
-    assert (has_runs, none, nor_here) == (True, False, False)
-    assert (len(first.rows), len(second.rows), len(third.rows)) == (21, 20, 12)
+    (first,), without = comparisons(content(runs))
+    assert len(first.rows) == 6
+    assert len(without) == 13
+    assert without[0] == "CIFAR-10 Low: 5 classes a client, non-uniform"
+    assert "CIFAR-10 High: 2 classes a client, non-uniform" not in without
     rows = [tuple(cell.text for cell in entries) for entries in first.rows]
     high = [entries[1:] for entries in rows if entries[0] == "CIFAR-10 High: 2 classes a client, non-uniform"]
     where = "resnet8 (group norm), 100 clients, 10 a round, 4 rounds"
@@ -284,14 +319,14 @@ def test_latex_and_markdown():
 class Balanced(HTMLParser):
     """Fails on a tag that is not closed where it should be; notes what is loaded from elsewhere."""
 
-    VOID = ("meta", "img", "br")
+    VOID = ("meta", "img", "br", "source")
 
     def __init__(self):
         super().__init__()
         self.open, self.loaded = [], []
 
     def handle_starttag(self, tag, attributes):
-        self.loaded += [value for name, value in attributes if name in ("src", "href")]
+        self.loaded += [value for name, value in attributes if name in ("src", "srcset", "href")]
         if tag not in self.VOID:
             self.open.append(tag)
 
@@ -312,23 +347,34 @@ def test_the_page_is_whole_and_loads_nothing(runs):
         assert wanted in page
 
 
+@pytest.mark.slow
 def test_figures_and_tables_lie_beside_the_page_and_are_the_same_each_time(runs, tmp_path):
-    report = build_report([runs])
-    first = write_report(report, tmp_path / "a.html")
-    second = write_report(build_report([runs]), tmp_path / "b.html")
+    first = write_report(build_report([runs]), tmp_path / "a.html")
     assert first[0] == tmp_path / "a.html"
     assert all(path.parent == tmp_path / "a-files" for path in first[1:])
     names = sorted(path.name for path in first[1:])
     slug = "cifar-10-2-classes-a-client-non-uniform"
-    for figure in ("curves-submodels", "curves-full", "communication", "cv"):
-        assert {f"{figure}-{slug}.svg", f"{figure}-{slug}.png"} <= set(names)
-    assert {f"jaccard-{slug}-fedfibos.svg", f"results-{slug}.tex", f"results-{slug}.md", "runs.tex"} <= set(names)
-    assert [path.read_bytes() for path in first] == [path.read_bytes() for path in second]
+    for figure in ("forest", "curves", "jaccard", "cv"):
+        for ending in (".svg", ".png", ".pdf", "-column.svg", "-column.pdf"):
+            assert f"{figure}-{slug}{ending}" in names
+    assert {f"results-{slug}.tex", f"results-{slug}.md", "runs.tex"} <= set(names)
+    again = build_report([runs])
+    assert first[0].read_text() == html(again)
+    figure = again.figures()[0]
+    assert all((first[1].parent / f"{figure.slug}{end}").read_bytes() == file for end, file in figure.files().items())
 
 
-def test_the_command(runs, tmp_path, capsys):
-    assert main(["report", str(runs), "--out", str(tmp_path / "r.html")]) == 0
-    assert "2 results on 1 problem:" in capsys.readouterr().out
+@pytest.fixture
+def slices(tmp_path):
+    """Runs that have one figure."""
+    seeds(tmp_path / "slices", replace(EXPERIMENT, method=MethodChoice("heterofl")), 0.5, 0.6)
+    return tmp_path / "slices"
+
+
+def test_the_command(runs, slices, tmp_path, capsys):
+    assert main(["report", str(slices), "--out", str(tmp_path / "r.html"), "--summary", "best"]) == 0
+    assert "1 result on 1 problem:" in capsys.readouterr().out
+    assert "Accuracy in %, best evaluation: " in (tmp_path / "r.html").read_text()
     assert main(["report", str(tmp_path / "nothing")]) == REFUSED
     assert "it is not a folder" in capsys.readouterr().err
     (runs / "fiarse" / "seed-0" / "final.json").write_text("{")
@@ -350,6 +396,10 @@ def test_a_browser_shows_all_of_it(runs, tmp_path, width):
             images: [...document.images].map(image => image.naturalWidth),
             tables: boxes.filter(box => box.scrollWidth > box.clientWidth).length,
             width: innerWidth,
+            names: [...document.querySelectorAll("tbody th[scope=row], .verdicts li")].filter(name =>
+                name.offsetParent && name.getBoundingClientRect().right > innerWidth).length,
+            shown: [...document.images].map(image => image.currentSrc.length),
+            first: document.querySelector("main section").className,
         });
     });</script>"""
     page.write_text(page.read_text().replace("</body>", script + "</body>"))
@@ -364,37 +414,49 @@ def test_a_browser_shows_all_of_it(runs, tmp_path, width):
     done = subprocess.run([browser, *arguments], capture_output=True, text=True, timeout=120, check=True)
     shown = json.loads(re.search(r"<body>(\{.*\})</body>", done.stdout, re.DOTALL).group(1))
     assert shown["overflow"] <= 0  # tables scroll in their own box, the page does not
-    assert len(shown["images"]) == 5
+    assert len(shown["images"]) == 4
+    assert shown["names"] == 0
+    assert shown["first"] == "answer"
     assert all(shown["images"])
     if shown["width"] < 500:
         assert shown["tables"] > 0
 
 
+@pytest.mark.slow
 def test_figures_with_many_versions_keep_their_axes_and_tell_all_lines_apart(tmp_path):
     """Twelve versions of one method: a legend of long labels must not press the axes flat, no two lines look alike."""
     for number in range(12):
         options = {"ema_rate": 0.5 + number / 100, "criterion": "ssp", "prior": "none", "average": "participants"}
         write_run(tmp_path / str(number), replace(EXPERIMENT, method=MethodChoice("fedfibos", None, options)))
-    report = build_report([tmp_path])  # a warning that the layout collapsed would fail the test
-    (problem,) = sort_records([read_record(run) for run in find_runs([tmp_path])]).problems
-    assert len(set(figures._looks(problem.groups))) == len(problem.groups) == 12
-    assert len(set(figures._colours(12))) == 12
-    assert len(list(report.figures())) == 4 + 12
+    report = build_report([tmp_path])
+    (problem,) = report.content.problems
+    assert len({look.colour for look in looks(problem.groups).values()}) == len(problem.groups) == 12
+    for figure in report.figures():
+        assert figure.wide  # a warning that the layout collapsed would fail the test
 
 
 def test_a_single_seed_has_no_bar_and_a_single_point_can_be_seen():
-    canvas = figures.Canvas()
-    axes = canvas.add_subplot()
-    figures._draw(axes, [(30.0, Spread(0.5, None, 1))], "one seed, one point", "#000000", "-")
+    axes = Canvas().add_subplot()
+    round_, square = Look("#000000", "-", "o"), Look("#000000", "-", "s")
+    figures._draw(axes, [(30.0, Spread(0.5, None, 1))], round_, 0, 2)
     assert [line.get_marker() for line in axes.lines] == ["o"]
     assert axes.containers[0].has_yerr is False
-    figures._draw(axes, [(30.0, Spread(0.5, 0.1, 2))], "two seeds, one point", "#000000", "-", place=1)
+    figures._draw(axes, [(30.0, Spread(0.5, 0.1, 2))], square, 1, 2)
     assert axes.containers[1].has_yerr is True
     assert axes.containers[1].lines[0].get_marker() == "s"
     assert axes.dataLim.y0 <= 0.4
     assert axes.dataLim.y1 >= 0.6
-    figures._draw(axes, [(15.0, Spread(0.4, 0.1, 2)), (30.0, Spread(0.5, 0.1, 2))], "two", "#000000", "-", band=False)
-    assert len(axes.containers) == 3
+
+
+def test_seeds_are_a_band_and_the_range_is_that_of_the_data():
+    axes = Canvas().add_subplot()
+    line = [(15.0, Spread(0.40, 0.02, 2)), (30.0, Spread(0.50, 0.02, 2))]
+    figures._draw(axes, line, Look("#000000", "-", "o"), 0, 20, scale=100)
+    (band,) = axes.collections
+    assert band.get_paths()[0].get_extents().extents.tolist() == [15.0, 38.0, 30.0, 52.0]
+    wild = [(15.0, Spread(0.45, 0.30, 2))]
+    figures._cut(axes, [line, line, line, wild])
+    assert axes.get_ylim() == pytest.approx((40 - 3, 50 + 3))  # usual bands of 2, a twentieth of 10, and a half
 
 
 def test_one_evaluation_tells_no_bytes_until_an_accuracy(tmp_path):
@@ -422,12 +484,12 @@ def test_a_long_latex_table_goes_over_pages():
     assert text.rstrip().endswith("\\end{longtable}")
 
 
-def test_an_earlier_report_leaves_nothing_behind(runs, tmp_path):
+def test_an_earlier_report_leaves_nothing_behind(slices, tmp_path):
     folder = tmp_path / "page-files"
     folder.mkdir()
     (folder / "results-of-another-problem.tex").write_text("old")
     (folder / "notes.txt").write_text("mine")
-    write_report(build_report([runs]), tmp_path / "page.html")
+    write_report(build_report([slices]), tmp_path / "page.html")
     assert not (folder / "results-of-another-problem.tex").exists()
     assert (folder / "notes.txt").read_text() == "mine"
 
@@ -446,7 +508,8 @@ def test_another_problem_than_the_paper_s_is_not_set_beside_it(tmp_path):
     report = build_report([tmp_path])
     assert report.comparisons == ()
     assert "The paper's tables beside ours" not in html(report)
-    assert "The paper's tables beside ours" in html(build_report([_cifar(tmp_path)]))
+    (beside, *_) = build_report([_cifar(tmp_path)]).comparisons
+    assert beside.slug == "paper-1-classes-non-uniform"
 
 
 def _cifar(folder):
@@ -469,16 +532,16 @@ def test_differences_are_taken_seed_by_seed(tmp_path):
     seeds(tmp_path / "heterofl", replace(EXPERIMENT, method=MethodChoice("heterofl")), 0.10, 0.90)
     seeds(tmp_path / "fedrolex", replace(EXPERIMENT, method=MethodChoice("fedrolex")), 0.25, 0.34, 0.47)
     made = table(build_report([tmp_path]), "differences")
-    assert made.columns[:3] == ("minus FedFIbOS", "seeds", "global, full")
+    assert made.columns[:4] == ("minus FedFIbOS", "seeds", "submodels", "full model")
     heterofl, fedrolex, fiarse = made.rows
-    # Of −2, −1, −3: t = 2 · √3 = 3.46, two degrees of freedom need 4.30.
-    assert [cell.text for cell in fiarse[:3]] == ["FIARSE", "3", "−2.0 ± 1.0"]
-    assert [cell.text for cell in heterofl[:3]] == ["HeteroFL", "2", "−5.0 ± 49.5"]
+    # Of −2, −1, −3: 2 ± 4.303 · 1 / √3, Student's t of two degrees of freedom.
+    assert [cell.text for cell in fiarse[:3]] == ["FIARSE", "3", "−2.0 [−4.5, +0.5]"]
+    assert [cell.text for cell in heterofl[:3]] == ["HeteroFL", "2", "−5.0 [−449.7, +439.7]"]
     assert [line[2].bold for line in made.rows] == [False, True, False]
-    assert fedrolex[2].text == "−24.7 ± 1.5"
+    assert fedrolex[2].text == "−24.7 [−28.5, −20.9]"
     against = table(build_report([tmp_path], "fiarse"), "differences")
     assert [line[0].text for line in against.rows] == ["HeteroFL", "FedRolex", "FedFIbOS"]
-    assert [cell.text for cell in against.rows[2][1:3]] == ["3", "+2.0 ± 1.0"]
+    assert [cell.text for cell in against.rows[2][1:3]] == ["3", "+2.0 [−0.5, +4.5]"]
 
 
 def test_a_difference_is_clear_by_a_paired_t_test():
@@ -515,11 +578,11 @@ def test_differences_are_from_the_fedfibos_nearest_to_its_defaults(tmp_path):
     fedfibos("slower", server_lr=0.5)
     first = content(tmp_path).problems[0].groups
     assert "algorithm1" in first[0].label  # the first row is not the one
-    base = paired.rival(content(tmp_path).problems[0], None)
+    base = rival(content(tmp_path).problems[0], None)
     assert base.experiment.method.preset is None  # of the two that are one setting away the first row
     assert base is not None
     fedfibos("plain")
-    assert paired.rival(content(tmp_path).problems[0], None).label == "FedFIbOS"
+    assert rival(content(tmp_path).problems[0], None).label == "FedFIbOS"
 
 
 def test_against_takes_the_variant_that_a_sweep_printed(tmp_path):
@@ -532,14 +595,14 @@ def test_against_takes_the_variant_that_a_sweep_printed(tmp_path):
             )
     (problem,) = content(tmp_path).problems
     label = "FedFIbOS, prior = magnitude, lr = 0.2"
-    assert paired.rival(problem, "prior-magnitude/0.2").label == label
+    assert rival(problem, "prior-magnitude/0.2").label == label
     for common in ("high", "0.1", "prior-magnitude", "seed-0"):  # of two or of all
-        assert paired.rival(problem, common) is None
+        assert rival(problem, common) is None
     with pytest.raises(RecordError, match=r"no method of these runs is 'mine': there are .*, prior-magnitude/0\.2"):
         build_report([tmp_path], "mine")
     one, other = (tmp_path / "high" / "prior-none" / rate / "seed-0" for rate in ("0.1", "0.2"))
     (problem,) = sort_records([read_record(path, name) for path, name in find_runs([one, other]).items()]).problems
-    assert paired.rival(problem, "0.2").experiment.local.lr == 0.2
+    assert rival(problem, "0.2").experiment.local.lr == 0.2
 
 
 def test_folders_of_equal_names_are_told_apart_by_what_is_above_them(tmp_path):
@@ -549,7 +612,7 @@ def test_folders_of_equal_names_are_told_apart_by_what_is_above_them(tmp_path):
     runs = [tmp_path / "st" / variant / "lo" / "seed-0" for variant in ("ours", "started")]
     assert list(find_runs(runs).values()) == ["ours/lo/seed-0", "started/lo/seed-0"]
     (problem,) = sort_records([read_record(path, name) for path, name in find_runs(runs).items()]).problems
-    assert paired.rival(problem, "started").label == "FedFIbOS, prior = magnitude"
+    assert rival(problem, "started").label == "FedFIbOS, prior = magnitude"
 
 
 def test_the_label_of_a_method_of_one_s_own_leaves_its_defaults_out(tmp_path, monkeypatch):
@@ -596,7 +659,7 @@ def test_runs_of_a_seed_that_began_otherwise_are_no_pair(runs, key, said):
 )
 def test_the_paper_s_figures_are_set_beside_its_own_split_alone(tmp_path, partition, beside):
     seeds(tmp_path, replace(EXPERIMENT, data=Data("cifar10", partition)), 0.5)
-    drawn = [figure.svg.decode() for figure in build_report([tmp_path]).figures()]
+    drawn = [figure.wide.decode() for figure in build_report([tmp_path]).figures()]
     assert any("CV_F, paper" in svg for svg in drawn) == beside
     assert any("paper, γ = 0.5" in svg for svg in drawn) == beside
 
@@ -621,11 +684,13 @@ def test_methods_of_one_s_own_are_told_apart_in_figures(tmp_path):
     def group(name):
         record = read_record(tmp_path / "run")
         changed = replace(record.experiment.method, name=name, settings={})
-        return Group(name, (replace(record, experiment=replace(record.experiment, method=changed)),))
+        return Group(
+            name.partition(":")[2] or name, (replace(record, experiment=replace(record.experiment, method=changed)),)
+        )
 
     write_run(tmp_path / "run", EXPERIMENT)
-    looks = figures._looks([group("fiarse"), group("mine:A"), group("mine:B"), group("mine:C")])
-    assert len(set(looks)) == 4
+    found = looks([group("fiarse"), group("mine:A"), group("mine:B"), group("mine:C")])
+    assert len({look.colour for look in found.values()}) == 4
 
 
 def test_a_ceiling_stands_beside_a_fleet_that_is_assigned(tmp_path):

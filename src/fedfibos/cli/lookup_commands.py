@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from fedfibos.cli.code_folders import search_beside
-from fedfibos.cli.options import DataDir, Overrides, not_an_option
+from fedfibos.cli.options import DataDir, Overrides, Summary, SummaryOption, not_an_option
 from fedfibos.cli.terminal import console_here, warn
 
 
@@ -23,11 +23,12 @@ def report(
             show_default="the FedFIbOS nearest to its defaults",
         ),
     ] = None,
+    summary: SummaryOption = Summary.last,
 ) -> None:
     """Write one self-contained page of tables and figures from finished runs."""
     from fedfibos.cli.report import report as write
 
-    write(runs, out, against, console_here())
+    write(runs, out, against, summary.value, console_here())
 
 
 def methods(

@@ -11,15 +11,15 @@ from fedfibos.common.formatting import counted
 from fedfibos.report import build_report, write_report
 
 
-def report(runs: Sequence[Path], out: Path, against: str | None, console: Console) -> None:
+def report(runs: Sequence[Path], out: Path, against: str | None, summary: str, console: Console) -> None:
     """Write the report and say where it is."""
-    content = build_report(runs, against)
+    content = build_report(runs, against, summary)
     written = write_report(content, out)
     problems = content.content.problems
     groups = len(content.content.groups())
     lines = [f"{counted(groups, 'result')} on {counted(len(problems), 'problem')}: {written[0]}"]
     if len(written) > 1:
-        lines.append(f"figures (SVG, PNG) and tables (LaTeX, Markdown): {written[1].parent}")
+        lines.append(f"figures (SVG, PDF, PNG) and tables (LaTeX, Markdown): {written[1].parent}")
     if unfinished := content.content.unfinished:
         lines.append(f"{len(unfinished)} unfinished runs are in no table of results")
     for line in lines:

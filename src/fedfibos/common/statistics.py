@@ -32,6 +32,21 @@ class Spread:
         text = self.text(scale, digits)
         return f"+{text}" if self.mean > 0 else text.replace("-", "−")
 
+    def interval(self, level: float = 0.95) -> tuple[float, float] | None:
+        """Where the mean lies at that level, by Student's t; None for one run, which tells nothing.
+
+        Example:
+            >>> low, high = Spread(0.02, 0.01, 3).interval()
+            >>> round(low, 4), round(high, 4)
+            (-0.0048, 0.0448)
+        """
+        if self.sd is None:
+            return None
+        from scipy.special import stdtrit  # here: see p_value
+
+        half = float(stdtrit(self.n - 1, (1 + level) / 2)) * self.sd / math.sqrt(self.n)
+        return self.mean - half, self.mean + half
+
     def clear(self, sign: int) -> bool:
         """Whether a difference of paired runs has that sign (1 or −1) by a paired t-test at the 95 % level.
 

@@ -3,21 +3,42 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 
 from fedfibos.common.atomic_files import write_whole
 from fedfibos.common.extras import extra
-from fedfibos.report import figures, paired, paper, tables
-from fedfibos.report.figures import Figure
+from fedfibos.report import figures, paper, tables
+from fedfibos.report.drawing import Figure
+from fedfibos.report.forest import forest
 from fedfibos.report.groups import Problem, Sorted, file_name, free_name, sort_records
+from fedfibos.report.looks import Look, looks
+from fedfibos.report.paired import Answer, answer, differences, sentence
 from fedfibos.report.records import find_runs, read_record
+from fedfibos.report.rival import check_rival
 from fedfibos.report.table import Table, latex, markdown
 
 with extra("report"):
     import jinja2
+
+
+@dataclass(frozen=True)
+class Verdicts:
+    """Every method of a problem against one of them.
+
+    Attributes:
+        answer: The differences.
+        lines: (colour, what there is to say of it) of every method.
+        forest: The same as a figure.
+        differences: The same as a table.
+    """
+
+    answer: Answer
+    lines: tuple[tuple[str, str], ...]
+    forest: Figure
+    differences: Table
 
 
 @dataclass(frozen=True)
@@ -27,8 +48,8 @@ class Section:
     slug: str
     problem: Problem
     warning: str
+    verdicts: Verdicts | None
     results: Table
-    differences: Table | None
     details: tuple[Table, ...]
     communication: Table
     kept: tuple[Table, ...]
@@ -43,53 +64,68 @@ class Report:
     Attributes:
         content: The runs, sorted.
         sections: One a problem.
-        comparisons: The paper's tables beside ours, and whether any cell of it has a run.
+        comparisons: The paper's tables beside ours, of the cells that have runs.
+        without: The cells of the paper's tables that have none.
         runs: The table of runs.
+        facts: What the page says of all runs.
+        summary: What is taken of a run's evaluations, in words.
     """
 
     content: Sorted
     sections: tuple[Section, ...]
-    comparisons: tuple[tuple[Table, bool], ...]
+    comparisons: tuple[Table, ...]
+    without: tuple[str, ...]
     runs: Table
-    facts: tuple[tuple[str, str], ...] = field(default=())
+    facts: tuple[tuple[str, str], ...]
+    summary: str
 
     def tables(self) -> list[Table]:
         """Every table, in the order of the page."""
-        found = [table for table, _ in self.comparisons]
+        found: list[Table] = []
         for section in self.sections:
-            found += [section.results, *([] if section.differences is None else [section.differences])]
+            found += [section.results, *([] if section.verdicts is None else [section.verdicts.differences])]
             found += [*section.details, section.communication, *section.kept, section.settings]
-        return [*found, self.runs]
+        return [*found, *self.comparisons, self.runs]
 
     def figures(self) -> list[Figure]:
         """Every figure, in the order of the page."""
-        return [figure for section in self.sections for figure in section.figures]
+        forests = [section.verdicts.forest for section in self.sections if section.verdicts is not None]
+        return [*forests, *(figure for section in self.sections for figure in section.figures)]
 
 
-def build_report(paths: Iterable[Path], against: str | None = None) -> Report:
+def build_report(paths: Iterable[Path], against: str | None = None, summary: str = "last") -> Report:
     """Read runs and make all tables and figures.
 
     Args:
         paths: Run directories, or folders with run directories below them.
-        against: The method that the others are compared with, seed by seed; see :func:`fedfibos.report.paired.rival`.
+        against: The method that the others are compared with, seed by seed; see :func:`fedfibos.report.rival.rival`.
+        summary: ``last``, ``last20`` or ``best``: what is taken of a run's evaluations.
 
     Raises:
         RecordError: Nothing to read, a damaged file, two different results of one experiment and seed, or no method
             that is called ``against``.
     """
     content = sort_records([read_record(path, name) for path, name in find_runs(paths).items()])
-    paired.check_rival(content.problems, against)
+    check_rival(content.problems, against)
+    drawn = looks(content.groups())
     sections: list[Section] = []
     for problem in content.problems:
-        sections.append(_section(problem, _slug(problem, [section.slug for section in sections]), against))
-    beside = tuple(paper.comparisons(content))
-    if not any(has_runs for _, has_runs in beside):
-        beside = ()  # other problems than the paper's
-    return Report(content, tuple(sections), beside, tables.runs(content), _facts(content))
+        slug = _slug(problem, [section.slug for section in sections])
+        sections.append(_section(problem, slug, drawn, against, summary))
+    beside, without = paper.comparisons(content, summary)
+    return Report(
+        content,
+        tuple(sections),
+        tuple(beside),
+        tuple(without) if beside else (),  # with none the problems are others than the paper's
+        tables.runs(content),
+        _facts(content),
+        tables.STATISTICS[summary],
+    )
 
 
 def write_report(report: Report, out: Path) -> list[Path]:
-    """Write the page, and figures (SVG, PNG) and tables (LaTeX, Markdown) into a folder beside it.
+    """Write the page, and figures (SVG, PDF, PNG) and tables (LaTeX, Markdown) into a folder beside it.
 
     Args:
         report: What to show.
@@ -102,14 +138,14 @@ def write_report(report: Report, out: Path) -> list[Path]:
     folder.mkdir(parents=True, exist_ok=True)
     written = {out: html(report).encode()}
     for figure in report.figures():
-        written |= {folder / f"{figure.slug}.svg": figure.svg, folder / f"{figure.slug}.png": figure.png}
+        written |= {folder / f"{figure.slug}{ending}": content for ending, content in figure.files().items()}
     for table in report.tables():
         written |= {folder / f"{table.slug}.tex": latex(table).encode()}
         written |= {folder / f"{table.slug}.md": markdown(table).encode()}
     for path, data in written.items():
         write_whole(path, data)
     for path in folder.iterdir():
-        if path.suffix in (".svg", ".png", ".tex", ".md") and path not in written:
+        if path.suffix in (".svg", ".pdf", ".png", ".tex", ".md") and path not in written:
             path.unlink()
     return list(written)
 
@@ -127,30 +163,36 @@ def html(report: Report) -> str:
     return environment.get_template("page.html.jinja").render(report=report, version=version("fedfibos"))
 
 
-def data_url(figure: Figure) -> str:
-    """The figure's SVG as the address of an image."""
-    return f"data:image/svg+xml;base64,{base64.b64encode(figure.svg).decode()}"
+def data_url(svg: bytes) -> str:
+    """A drawing as the address of an image."""
+    return f"data:image/svg+xml;base64,{base64.b64encode(svg).decode()}"
 
 
-def _section(problem: Problem, slug: str, against: str | None) -> Section:
-    dispersion = figures.dispersion_curves(problem, slug)
+def _section(problem: Problem, slug: str, drawn: Mapping[str, Look], against: str | None, summary: str) -> Section:
+    pictures = (
+        figures.accuracy_curves(problem, drawn, slug),
+        figures.jaccard_curves(problem, slug),
+        figures.dispersion_curves(problem, drawn, slug),
+    )
     return Section(
         slug,
         problem,
         problem.unlike(),
-        tables.results(problem, slug),
-        paired.differences(problem, slug, against),
-        (tables.by_capacity(problem, slug), tables.statistics(problem, slug)),
+        _verdicts(answer(problem, against, summary), drawn, slug, summary),
+        tables.results(problem, slug, summary),
+        (tables.by_capacity(problem, slug, summary), tables.statistics(problem, slug)),
         tables.communication(problem, slug),
         tuple(tables.kept_shares(problem, slug)),
         tables.settings(problem, slug),
-        (
-            *figures.accuracy_curves(problem, slug),
-            *figures.jaccard_curves(problem, slug),
-            *([] if dispersion is None else [dispersion]),
-            figures.communication_curves(problem, slug),
-        ),
+        tuple(picture for picture in pictures if picture is not None),
     )
+
+
+def _verdicts(found: Answer | None, drawn: Mapping[str, Look], slug: str, summary: str) -> Verdicts | None:
+    if found is None:
+        return None
+    lines = tuple((drawn[line.group.label].colour, sentence(line)) for line in found.lines)
+    return Verdicts(found, lines, forest(found, drawn, slug), differences(found, slug, tables.STATISTICS[summary]))
 
 
 def _slug(problem: Problem, taken: Sequence[str]) -> str:

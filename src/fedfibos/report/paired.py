@@ -1,4 +1,4 @@
-"""Methods against one of them, seed by seed.
+"""Methods against one of them, seed by seed: the difference, where it lies, and what that settles.
 
 Runs of one seed share partition, fleet, cohorts and initial values, so most of what spreads over seeds is common to all
 methods and leaves their difference; two means with overlapping spreads may well be told apart, or the other way round.
@@ -6,16 +6,116 @@ methods and leaves their difference; two means with overlapping spreads may well
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
 
 from fedfibos.common.statistics import Spread, spread
-from fedfibos.config.sections import MethodChoice
-from fedfibos.report.groups import Group, Problem, file_names
+from fedfibos.report.groups import Group, Problem
+from fedfibos.report.rival import rival
 from fedfibos.report.table import Cell, Table, row
-from fedfibos.report.tables import NONE, headline
 from fedfibos.runs.made import DEALT, INITIAL
-from fedfibos.runs.reading import RecordError
+
+MARGIN = 0.01
+"""Difference of an accuracy up to which two methods are equal for all that matters: one point."""
+
+SUBMODELS = "submodels"
+"""The measure that comes first: the mean over capacities, which no choice of a capacity favours."""
+
+
+class Verdict(StrEnum):
+    """What a difference and its 95 % interval settle."""
+
+    ahead = "ahead"
+    behind = "behind"
+    equal = "equal within 1 point"
+    open = "not settled"
+
+
+def verdict(difference: Spread) -> Verdict:
+    """Equal: the interval lies within the margin on both sides; ahead or behind: it leaves 0 out; else not settled.
+
+    One seed has no interval and settles nothing.
+    """
+    interval = difference.interval()
+    if interval is None:
+        return Verdict.open
+    low, high = interval
+    if low >= -MARGIN and high <= MARGIN:
+        return Verdict.equal
+    if low > 0:
+        return Verdict.ahead
+    return Verdict.behind if high < 0 else Verdict.open
+
+
+@dataclass(frozen=True)
+class Line:
+    """One method against the reference.
+
+    Attributes:
+        group: The method.
+        differences: Measure -> its accuracy minus the reference's, over the seeds that both have; without the measures
+            that no common seed has.
+    """
+
+    group: Group
+    differences: Mapping[str, Spread]
+
+    @property
+    def seeds(self) -> int:
+        """Behind each number, at most."""
+        return max(found.n for found in self.differences.values())
+
+
+@dataclass(frozen=True)
+class Answer:
+    """All methods of a problem against one of them.
+
+    Attributes:
+        problem: The methods.
+        reference: The one that the others are compared with.
+        lines: The others, in the problem's order.
+        measures: The names of what is compared, the first one first.
+    """
+
+    problem: Problem
+    reference: Group
+    lines: tuple[Line, ...]
+    measures: tuple[str, ...]
+
+
+def measures(problem: Problem) -> dict[str, tuple[str, ...]]:
+    """What methods are compared by: name -> where in ``final.json``. The mean over capacities comes first."""
+    whole, local = "global_accuracy", "local_accuracy"
+    capacities = sorted(problem.experiment.federation.capacities, reverse=True)
+    return {
+        SUBMODELS: (whole, "submodels", "mean"),
+        "full model": (whole, "full"),
+        **{f"γ = {c:g}": (whole, "submodels", str(c)) for c in capacities if c < 1},
+        "local": (local, "mean"),
+        "local, adjusted": (local, "adjusted", "mean"),
+    }
+
+
+def answer(problem: Problem, against: str | None = None, summary: str = "last") -> Answer | None:
+    """Every method against one of them; None where there is nothing to compare.
+
+    Args:
+        problem: The methods.
+        against: The one; see :func:`fedfibos.report.rival.rival`.
+        summary: ``last``, ``last20`` or ``best``: what is taken of a run's evaluations.
+    """
+    base = rival(problem, against)
+    if base is None:
+        return None
+    lines = []
+    for group in problem.groups:
+        found = {name: difference(group, base, *keys, summary) for name, keys in measures(problem).items()}
+        known = {name: value for name, value in found.items() if value is not None}
+        if group is not base and known:
+            lines.append(Line(group, known))
+    names = tuple(name for name in measures(problem) if any(name in line.differences for line in lines))
+    return Answer(problem, base, tuple(lines), names) if lines else None
 
 
 def difference(one: Group, other: Group, *keys: str) -> Spread | None:
@@ -31,108 +131,89 @@ def difference(one: Group, other: Group, *keys: str) -> Spread | None:
     return spread(first[seed] - second[seed] for seed in seeds)
 
 
-def differences(problem: Problem, slug: str, against: str | None = None) -> Table | None:
-    """Every method minus one of them, bold where seeds tell the two apart; None where there is nothing to compare.
+def sentence(line: Line) -> str:
+    """One method in words: where it is ahead, behind, equal or not settled; the first measure with its numbers."""
+    (name, value), *rest = line.differences.items()
+    counted = f"{line.seeds} seed{'s' if line.seeds > 1 else ''}"
+    first = verdict(value)
+    said = [f"{first} {_where([name])} ({points(value)}; {counted})"]
+    by_verdict: dict[Verdict, list[str]] = {}
+    for measure, found in rest:
+        by_verdict.setdefault(verdict(found), []).append(measure)
+    if list(by_verdict) == [first]:
+        said.append("in every other measure too")
+    else:
+        said += [f"{found} {_where(by_verdict[found])}" for found in Verdict if found in by_verdict]
+    return f"{line.group.label}: {'; '.join(said)}."
+
+
+WHERE = {
+    SUBMODELS: "over the submodels",
+    "full model": "in the full model",
+    "local": "in local accuracy",
+    "local, adjusted": "in adjusted local accuracy",
+}
+"""Measure -> what a sentence calls it; of a capacity ``at γ = 0.5``."""
+
+
+def _where(names: Sequence[str]) -> str:
+    """Measures in a sentence: ``in the full model, at γ = 0.5, 0.25 and in local accuracy``."""
+    places: list[str] = []
+    for name in names:
+        if name in WHERE:
+            places.append(WHERE[name])
+        elif places and places[-1].startswith("at γ = "):
+            places[-1] += f", {name.removeprefix('γ = ')}"
+        else:
+            places.append(f"at {name}")
+    return " and ".join(filter(None, (", ".join(places[:-1]), places[-1])))
+
+
+def points(value: Spread) -> str:
+    """``+1.4 points, −0.2 to +3.0``; of one seed without the interval."""
+    interval = value.interval()
+    text = f"{signed(value.mean)} points"
+    return text if interval is None else f"{text}, {signed(interval[0])} to {signed(interval[1])}"
+
+
+def signed(accuracy: float) -> str:
+    """A difference of accuracies in points: ``+1.4``, ``−0.2``, ``0.0``."""
+    text = f"{100 * accuracy:+.1f}".replace("-", "−")
+    return "0.0" if text in ("+0.0", "−0.0") else text
+
+
+def differences(answer: Answer, slug: str, summary: str) -> Table:
+    """Every method minus the reference, with 95 % intervals; bold where it is ahead or behind.
 
     Args:
-        problem: The methods.
+        answer: The methods.
         slug: Names the table's file.
-        against: What to subtract; see :func:`rival`.
+        summary: What is taken of a run's evaluations, in words.
     """
-    base = rival(problem, against)
-    if base is None:
-        return None
-    paths = headline(problem)
-    rows, untold = [], 0
-    for group in problem.groups:
-        found = [difference(group, base, *path, "last") for path in paths.values()]
-        if group is base or not any(found):
-            continue
-        seeds = max(value.n for value in found if value is not None)
-        untold += seeds < 2
-        rows.append(row(group.label, str(seeds), *map(_cell, found)))
-    if not rows:
-        return None
+    rows = []
+    for line in answer.lines:
+        cells = [_cell(line.differences.get(name)) for name in answer.measures]
+        rows.append(row(line.group.label, str(line.seeds), *cells))
     note = (
-        "Percentage points, mean ± sd over the seeds that both have; + is in favour of the row. Bold: a paired t-test "
-        "tells the two apart at the 95 % level. Each test stands alone: of twenty numbers without any difference about "
-        "one is bold."
+        "Percentage points with 95 % intervals (Student's t) over the seeds that both have; + is in favour of the row. "
+        "Bold: the interval leaves 0 out, the row is ahead or behind. “=”: it lies within ±1 point, the two are equal. "
+        "The others are not settled. Each interval stands alone: of twenty numbers without any difference about one "
+        "is bold."
     )
-    if untold:
+    if any(line.seeds < 2 for line in answer.lines):
         note += " One seed (n = 1) tells nothing."
-    title = f"Differences from {base.label}, seed by seed: {problem.label}"
-    return Table(f"differences-{slug}", title, (f"minus {base.label}", "seeds", *paths), tuple(rows), note)
-
-
-def rival(problem: Problem, against: str | None) -> Group | None:
-    """The method that the others are compared with; None where the problem has it not.
-
-    Args:
-        problem: The methods.
-        against: A row's label, the name of its files, the variant of a study (its runs' folder), or the name of a
-            method or its class, which is its first row. Left out it is the FedFIbOS with the fewest settings away from
-            the method's defaults, of equal ones the first row; without FedFIbOS the last method of the results table.
-    """
-    groups = problem.groups
-    if against is None:
-        ours = [group for group in groups if group.experiment.method.name == "fedfibos"]
-        return min(ours, key=_away_from_defaults) if ours else _first_of(groups, groups[-1].experiment.method.name)
-    for group, name, folders in zip(groups, file_names(problem), variants(groups), strict=True):
-        if against in (group.label, name, *folders):
-            return group
-    return _first_of(groups, against)
-
-
-def variants(groups: Sequence[Group]) -> list[list[str]]:
-    """What tells each group's run directories from the others': folders, or several in a row; the shortest first.
-
-    In a study with one axis of methods that is the variant's name; with a second axis of rates ``fiarse/0.05``.
-    """
-    paths = [{path for record in group.records for path in _paths(record.folders)} for group in groups]
-    found = []
-    for i, mine in enumerate(paths):
-        own = mine - {path for j, theirs in enumerate(paths) if j != i for path in theirs}
-        found.append(["/".join(path) for path in sorted(own, key=lambda path: (len(path), path))])
-    return found
-
-
-def check_rival(problems: Sequence[Problem], against: str | None) -> None:
-    """Refuse a name that no problem knows.
-
-    Raises:
-        RecordError: With the names that there are.
-    """
-    if not problems or any(rival(problem, against) is not None for problem in problems):
-        return
-    names: dict[str, None] = {}
-    for problem in problems:
-        names |= dict.fromkeys(file_names(problem))
-    for problem in problems:
-        names |= dict.fromkeys(
-            folders[0] for folders in variants(problem.groups) if folders and len(problem.groups) > 1
-        )
-    raise RecordError(f"no method of these runs is {against!r}: there are {', '.join(names)}")
-
-
-def _first_of(groups: Sequence[Group], name: str) -> Group | None:
-    named = [(group, group.experiment.method.name) for group in groups]
-    return next((group for group, method in named if name in (method, method.rpartition(":")[2])), None)
-
-
-def _away_from_defaults(group: Group) -> int:
-    """How many of the method's settings are not what they are when nothing is set."""
-    method = group.experiment.method
-    default = MethodChoice(method.name).settings
-    return sum(value != default[key] for key, value in method.settings.items())
-
-
-def _paths(folders: Sequence[str]) -> Iterator[tuple[str, ...]]:
-    """Folders, alone and in a row."""
-    for first, last in itertools.combinations(range(len(folders) + 1), 2):
-        yield tuple(folders[first:last])
+    reference = answer.reference.label
+    title = f"Differences from {reference}, seed by seed, {summary}: {answer.problem.label}"
+    headings = (f"minus {reference}", "seeds", *answer.measures)
+    return Table(f"differences-{slug}", title, headings, tuple(rows), note)
 
 
 def _cell(value: Spread | None) -> Cell:
     if value is None:
-        return Cell(NONE)
-    return Cell(value.signed(100), bold=value.clear(1) or value.clear(-1))
+        return Cell("–")
+    interval = value.interval()
+    if interval is None:
+        return Cell(f"{signed(value.mean)} (n = 1)")
+    found = verdict(value)
+    text = f"{signed(value.mean)} [{signed(interval[0])}, {signed(interval[1])}]"
+    return Cell(f"= {text}" if found is Verdict.equal else text, bold=found in (Verdict.ahead, Verdict.behind))

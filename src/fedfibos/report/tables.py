@@ -16,7 +16,9 @@ from fedfibos.report.records import Record
 from fedfibos.report.table import Cell, Table, row
 
 NONE = "–"
-STATISTICS = {"last": "last", "last20": "mean of last 20", "best": "best"}
+STATISTICS = {"last": "last evaluation", "last20": "mean of the last 20 evaluations", "best": "best evaluation"}
+"""Of a run's evaluations: key of an accuracy's summary in ``final.json``, and what it is."""
+
 ACCURACIES: Mapping[str, tuple[str, ...]] = {
     "global, full": ("global_accuracy", "full"),
     "global, submodels": ("global_accuracy", "submodels", "mean"),
@@ -26,6 +28,14 @@ ACCURACIES: Mapping[str, tuple[str, ...]] = {
 
 ADJUSTED = ("local_accuracy", "adjusted", "mean")
 """The same of local accuracy adjusted by class frequencies, which older records do not have."""
+
+BY_CLASS: Mapping[str, tuple[str, ...]] = {
+    "balanced, full": ("balanced_accuracy", "full"),
+    "balanced, submodels": ("balanced_accuracy", "submodels", "mean"),
+    "macro F1, full": ("macro_f1", "full"),
+    "macro F1, submodels": ("macro_f1", "submodels", "mean"),
+}
+"""What counts every class alike, whatever its share of the test set; older records have none of it."""
 
 TARGETS = (0.5, 0.75, 0.9)
 """Shares of the best mean accuracy of a problem, for the bytes that it takes to get there."""
@@ -53,23 +63,23 @@ def best_of(columns: Sequence[Sequence[Spread | None]]) -> list[list[Cell]]:
     return marked
 
 
-def headline(problem: Problem) -> dict[str, tuple[str, ...]]:
+def headline(problem: Problem, summary: str = "last") -> dict[str, tuple[str, ...]]:
     """The accuracies that methods are compared by: column -> where in ``final.json``."""
     smallest = min(problem.experiment.federation.capacities)
     of_smallest = {f"global, γ = {smallest:g}": ("global_accuracy", "submodels", str(smallest))}
     paths = {k: v for k, v in ACCURACIES.items() if k != "local"} | of_smallest | {"local": ACCURACIES["local"]}
-    if any(group.over_seeds(*ADJUSTED, "last") for group in problem.groups):
+    if any(group.over_seeds(*ADJUSTED, summary) for group in problem.groups):
         paths["local, adjusted"] = ADJUSTED
     return paths
 
 
-def results(problem: Problem, slug: str) -> Table:
-    """Accuracy at the last evaluation."""
-    groups, paths = problem.groups, headline(problem)
-    columns = best_of([[group.over_seeds(*path, "last") for group in groups] for path in paths.values()])
+def results(problem: Problem, slug: str, summary: str = "last") -> Table:
+    """Accuracies; ``summary``: a key of :data:`STATISTICS`."""
+    groups, paths = problem.groups, headline(problem, summary)
+    columns = best_of([[group.over_seeds(*path, summary) for group in groups] for path in paths.values()])
     rows = [row(g.label, str(len(g.records)), *cells) for g, *cells in zip(groups, *columns, strict=True)]
     for group in problem.references:
-        accuracies = [percent(group.over_seeds(*path, "last")) for path in paths.values()]
+        accuracies = [percent(group.over_seeds(*path, summary)) for path in paths.values()]
         rows.append(row(f"reference: {group.label}", str(len(group.records)), *accuracies))
     notes = [f"{problem.scale}. Mean ± sd over seeds."]
     if any(cell.bold for column in columns for cell in column):
@@ -80,25 +90,51 @@ def results(problem: Problem, slug: str) -> Table:
         notes.append("Adjusted: with the class frequencies of its own data, which a client knows whatever the method.")
     if len({tuple(record.experiment.seed for record in group.records) for group in groups}) > 1:
         notes.append("Rows have different seeds: means over other seeds are of other partitions and cohorts.")
+    if summary == "last20":
+        notes.append(_tail(problem))
+    if majority := majority_share(problem):
+        notes.append(majority)
     if problem.references:
         notes.append("References have other fleets: a ceiling or a floor, not rivals.")
-    title = f"Accuracy in %, last evaluation: {problem.label}"
+    title = f"Accuracy in %, {STATISTICS[summary]}: {problem.label}"
     return Table(f"results-{slug}", title, ("method", "seeds", *paths), tuple(rows), " ".join(notes))
+
+
+def majority_share(problem: Problem) -> str:
+    """What always answering the largest class reaches, in words; empty of older records, which do not say."""
+    found = [(record.final or {}).get("majority_share") for group in problem.groups for record in group.records]
+    share = spread(found)
+    return "" if share is None else f"Always answering the largest class reaches {100 * share.mean:.1f} %."
+
+
+def _tail(problem: Problem) -> str:
+    """Which evaluations a mean of the last 20 is over."""
+    points = min((record.points for group in problem.groups for record in group.records), key=len)
+    tail = points[-20:]
+    return f"Mean over the {len(tail)} evaluations from round {tail[0].round} to {tail[-1].round}."
 
 
 def statistics(problem: Problem, slug: str) -> Table:
     """Last, mean of the last 20, and best evaluation."""
     rows = []
     for group in problem.groups:
-        for name, path in ACCURACIES.items():
+        for name, path in {**ACCURACIES, **BY_CLASS}.items():
+            if name in BY_CLASS and group.over_seeds(*path, "last") is None:
+                continue
             rows.append(row(group.label, name, *(percent(group.over_seeds(*path, key)) for key in STATISTICS)))
     evaluations = min(len(record.points) for group in problem.groups for record in group.records)
-    note = f"Only {evaluations} evaluations a run: “mean of last 20” is over all of them." if evaluations < 20 else ""
+    note = (
+        f"Only {evaluations} evaluations a run: the mean of the last 20 is over all of them."
+        if evaluations < 20
+        else ""
+    )
+    if majority := majority_share(problem):
+        note = f"{note} {majority}".strip()
     title = f"Last, mean of the last 20, and best evaluation, in %: {problem.label}"
     return Table(f"statistics-{slug}", title, ("method", "accuracy", *STATISTICS.values()), tuple(rows), note, words=2)
 
 
-def by_capacity(problem: Problem, slug: str) -> Table:
+def by_capacity(problem: Problem, slug: str, summary: str = "last") -> Table:
     """Accuracies of each capacity."""
     capacities = [str(c) for c in sorted(problem.experiment.federation.capacities, reverse=True)]
     rows = []
@@ -107,12 +143,12 @@ def by_capacity(problem: Problem, slug: str) -> Table:
             ("global", ("global_accuracy", "submodels")),
             ("local", ("local_accuracy", "by_capacity")),
         ):
-            rows.append(row(group.label, name, *(percent(group.over_seeds(*path, c, "last")) for c in capacities)))
+            rows.append(row(group.label, name, *(percent(group.over_seeds(*path, c, summary)) for c in capacities)))
         held = [record.points[-1].evaluation.get("shares", {}) for record in group.records]
         if all(held):
             shares = [spread(of.get(c) for of in held) for c in capacities]
             rows.append(row(group.label, "share held", *(percent(share) for share in shares)))
-    title = f"Accuracy of each capacity's submodels in %, last evaluation: {problem.label}"
+    title = f"Accuracy of each capacity's submodels in %, {STATISTICS[summary]}: {problem.label}"
     headings = ("method", "accuracy", *(f"γ = {float(c):g}" for c in capacities))
     note = f"{problem.scale}. Share held: of the maskable parameters; whole channels realise at most the capacity."
     return Table(f"capacities-{slug}", title, headings, tuple(rows), note, words=2)
