@@ -159,7 +159,7 @@ def test_resuming_a_finished_run_changes_nothing(toml, tmp_path):
     assert (tmp_path / "run" / "rounds.jsonl").read_bytes() == lines
 
 
-def poisoned(name, data_dir=None):
+def poisoned(name, data_dir=None, options=None):
     """The digits, with pixels that are not numbers."""
     from dataclasses import replace
 

@@ -15,7 +15,7 @@ from fedfibos.analysis.cost import Cost, cost
 from fedfibos.common.formatting import percent
 from fedfibos.config.experiment import Experiment, to_toml
 from fedfibos.simulation import World, build_world
-from fedfibos.simulation.population import Population
+from fedfibos.simulation.population import Population, class_counts
 from fedfibos.soundness import first_state
 
 
@@ -76,7 +76,8 @@ def show_plan(experiment: Experiment, data_dir: Path | None, console: Console, w
 
 def how_dealt(population: Population) -> str:
     """What the partition came to: examples and classes a client, and how much of a client is its largest class."""
-    sizes, counts = population.parts.sizes(), population.class_counts(int(population.train.labels.max()) + 1)
+    sizes, labels = population.parts.sizes(), population.train.labels
+    counts = class_counts(population.parts, labels, int(labels.max()) + 1)
     share = 100 * counts.max(1).values / sizes.clamp_min(1)
     figures = {"examples": sizes, "classes": (counts > 0).sum(1), "% of the largest class": share}
     said = [f"{_range(values)} {what}" for what, values in figures.items()]

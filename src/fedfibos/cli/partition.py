@@ -11,6 +11,7 @@ from torch import Tensor
 
 from fedfibos.cli.dry_run import how_dealt
 from fedfibos.config.experiment import Experiment
+from fedfibos.simulation.population import class_counts
 from fedfibos.simulation.world import deal, loaded
 
 CLIENTS, CLASSES = 20, 10
@@ -30,7 +31,7 @@ def show_partition(
     """Print classes and sizes, client by client, and draw them where a picture is asked for."""
     split = loaded(experiment, data_dir, warn)
     population = deal(experiment, split, warn)
-    counts = population.class_counts(len(split.classes))
+    counts = class_counts(population.parts, split.train.labels, len(split.classes))
     title = f"{experiment.data.name}, {experiment.data.partition.scheme}, {len(counts)} clients, seed {experiment.seed}"
     console.print(title, markup=False, highlight=False, soft_wrap=True)
     console.print(_table(counts, population.test_parts.sizes(), split.classes))

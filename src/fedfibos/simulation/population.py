@@ -44,6 +44,12 @@ class Parts(Sequence[Tensor]):
         return self.positions[int(self.ends[client - 1]) if client > 0 else 0 : int(self.ends[client])]
 
 
+def class_counts(parts: Parts, labels: Tensor, num_classes: int) -> Tensor:
+    """Examples of each class of each client; int64, shape ``(clients, num_classes)``."""
+    places = parts.owners() * num_classes + labels.cpu()[parts.positions]
+    return torch.bincount(places, minlength=len(parts) * num_classes).view(len(parts), num_classes)
+
+
 @dataclass(frozen=True)
 class Population:
     """All clients of a simulation.
@@ -119,11 +125,6 @@ class Population:
                 digest.update(numbers.numpy().data)
         digest.update(self.train.labels.cpu().contiguous().numpy().data)
         return digest.hexdigest()
-
-    def class_counts(self, num_classes: int) -> Tensor:
-        """Training examples of each class of each client; int64, shape ``(clients, num_classes)``."""
-        places = self.parts.owners() * num_classes + self.train.labels.cpu()[self.parts.positions]
-        return torch.bincount(places, minlength=len(self) * num_classes).view(len(self), num_classes)
 
     def class_priors(self, num_test: int, num_classes: int) -> ClassPriors:
         """Class frequencies of the clients that the test set's examples belong to."""
