@@ -5,11 +5,14 @@ Every block between ``<!-- begin NAME -->`` and ``<!-- end NAME -->`` is generat
 
 from __future__ import annotations
 
+import inspect
 import json
 import re
 import sys
 from pathlib import Path
 
+from fedfibos.cli.results import SUMMARIES
+from fedfibos.cli.training_commands import demo as demo_command
 from fedfibos.runs.stored import stored_bytes
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -45,6 +48,7 @@ def machine(run: Path) -> str:
 
 def demo(results: Path) -> str:
     """The demo's table."""
+    summary = inspect.signature(demo_command).parameters["summary"].default.value  # as the command prints it
     rows = [["method", "global, full", "submodels", "smallest", "local", "MB sent"]]
     seconds = 0.0
     for folder, title in DEMO_TITLES.items():
@@ -55,17 +59,17 @@ def demo(results: Path) -> str:
         rows.append(
             [
                 title,
-                percent(accuracy["full"]["last20"]),
-                percent(submodels["mean"]["last20"]),
-                percent(submodels["0.0625"]["last20"]) if "0.0625" in submodels else "–",
-                percent(final["local_accuracy"]["mean"]["last20"]),
+                percent(accuracy["full"][summary]),
+                percent(submodels["mean"][summary]),
+                percent(submodels["0.0625"][summary]) if "0.0625" in submodels else "–",
+                percent(final["local_accuracy"]["mean"][summary]),
                 f"{sent / 1e6:.1f}",
             ]
         )
     where = machine(results / "demo" / "fedfibos")
     return (
-        "What `make demo` printed (digits, 20 clients of five capacities, Dirichlet 0.3, 80 rounds, mean of the last\n"
-        f"20 evaluations, one seed; {seconds:.0f} s of training and evaluation on {where};\n"
+        "What `make demo` printed (digits, 20 clients of five capacities, Dirichlet 0.3, 80 rounds,\n"
+        f"{SUMMARIES[summary]}, one seed; {seconds:.0f} s of training and evaluation on {where};\n"
         "records in `results/demo.tar.zst`):\n\n" + table(rows) + "\n\n"
         "One seed of a toy: it shows that everything runs, not which method is better. *Global*: on the whole\n"
         "test set, by the full model, by the clients' *submodels* (mean over capacities), by those of the\n"
