@@ -25,12 +25,19 @@ from fedfibos.config.idle import without_idle
 from fedfibos.config.sections import Evaluation, MethodChoice, Run
 from fedfibos.data.partition import Partition
 from fedfibos.methods import METHODS
+from fedfibos.report.fleets import DATA, MODEL
 from fedfibos.report.records import Record
 from fedfibos.runs.made import DEALT, INITIAL
 from fedfibos.runs.reading import RecordError
 from fedfibos.training import LocalTraining
 
-DATA_NAMES = {"cifar10": "CIFAR-10", "cifar100": "CIFAR-100", "ag_news": "AG News", "fashion_mnist": "Fashion-MNIST"}
+DATA_NAMES = {
+    "cifar10": "CIFAR-10",
+    "cifar100": "CIFAR-100",
+    "ag_news": "AG News",
+    "fashion_mnist": "Fashion-MNIST",
+    DATA: "Flower fleet",
+}
 FLOAT32 = 4
 ROUNDING = 0.01
 """Share of the parameters by which tensors that each keep one coordinate may be above a capacity."""
@@ -135,11 +142,13 @@ class Sorted:
         problems: Finished runs. Runs that are nothing but another problem's references have no problem of their own.
         unfinished: Runs without ``final.json``; in no table of results.
         notes: What was noticed, one line each.
+        unmeasured: Finished runs without an evaluation; in no table of results either.
     """
 
     problems: tuple[Problem, ...]
     unfinished: tuple[Record, ...]
     notes: tuple[str, ...]
+    unmeasured: tuple[Record, ...] = ()
 
     def groups(self) -> list[Group]:
         """Every group of finished runs, once."""
@@ -154,7 +163,9 @@ def sort_records(records: Sequence[Record]) -> Sorted:
     Raises:
         RecordError: Two runs of the same settings and seed with different results.
     """
-    finished, notes = _distinct(record for record in records if record.final is not None)
+    finished, notes = _distinct(record for record in records if record.final is not None and record.measured)
+    unmeasured = tuple(record for record in records if record.final is not None and not record.measured)
+    notes += [f"{record.name} was never evaluated: it is in no table of results" for record in unmeasured]
     problems: dict[str, dict[str, list[Record]]] = {}
     for record in finished:
         chosen = record.experiment
@@ -174,7 +185,7 @@ def sort_records(records: Sequence[Record]) -> Sorted:
         built.append(Problem(label, scale_label(groups_[0].experiment), tuple(groups_)))
     built = _with_references(built)
     built.sort(key=lambda problem: (problem.label, problem.scale))
-    return Sorted(tuple(built), tuple(r for r in records if r.final is None), tuple(notes))
+    return Sorted(tuple(built), tuple(r for r in records if r.final is None), tuple(notes), unmeasured)
 
 
 def _own_code(record: Record, *names: str) -> str:
@@ -263,7 +274,9 @@ def scale_label(experiment: Experiment) -> str:
     """``resnet8 (group norm), 100 clients, 10 a round, 100 rounds``."""
     federation, model = experiment.federation, experiment.model
     norm = "" if model.norm in (None, "none") else f" ({model.norm} norm)"
-    name = model.name if "checkpoint" not in model.options else PurePath(model.options["checkpoint"]).name
+    name = "the app's model" if model.name == MODEL else model.name
+    if "checkpoint" in model.options:
+        name = PurePath(model.options["checkpoint"]).name
     measured = ", measured on validation examples" if experiment.evaluation.validation else ""
     parts = model.held[0] if len(model.held) == 1 else f"{len(model.held)} parts"
     held = f", {parts} held whole" if model.held else ""

@@ -11,12 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from fedfibos.config.experiment import Experiment
+from fedfibos.report.fleets import UNMEASURED, fleet_experiment, is_fleet
 from fedfibos.runs.archive import folder_of
 from fedfibos.runs.files import CONFIG, ENVIRONMENT, EVALUATION, FINAL, ROUNDS
 from fedfibos.runs.reading import RecordError, check
 from fedfibos.runs.record import RunDirectory
-from fedfibos.runs.shapes import ENVIRONMENT_SHAPE, FINAL_SHAPE, LATER_SHAPE, SPREAD_SHAPE
-from fedfibos.runs.stored import experiment_of, is_stored, read_object, stored_below
+from fedfibos.runs.shapes import ENVIRONMENT_SHAPE, FINAL_SHAPE, FLEET_FINAL_SHAPE, LATER_SHAPE, SPREAD_SHAPE
+from fedfibos.runs.stored import experiment_of, is_stored, read_object, settings_of, stored_below
 
 SEED = re.compile(r"seed-\d+")
 """The last folder of a study's run, below those of its variants."""
@@ -60,6 +61,11 @@ class Record:
         """The folders of its name without the seed's: of a study's run the variants, ``("high", "fiarse")``."""
         parts = self.name.split("/")
         return tuple(parts[:-1] if SEED.fullmatch(parts[-1]) else parts)
+
+    @property
+    def measured(self) -> bool:
+        """Whether it was ever evaluated; a Flower app without a test set is not."""
+        return bool(self.points)
 
     @cached_property
     def points(self) -> tuple[Point, ...]:
@@ -107,12 +113,22 @@ def read_record(path: Path, name: str | None = None) -> Record:
         RecordError: A file is missing or damaged; in one line.
         ExperimentError: Its configuration is not one of this version.
     """
-    experiment = experiment_of(path)
-    rounds = tuple(RunDirectory(path).rounds())
+    settings = settings_of(path)
+    rounds: tuple[Mapping[str, Any], ...] = tuple(RunDirectory(path).rounds())
+    fleet = is_fleet(settings)
+    if fleet:
+        experiment = fleet_experiment(settings, rounds, str(path / CONFIG))
+        rounds = tuple(_filled(record) for record in rounds)
+    else:
+        experiment = experiment_of(path)
     for number, record in enumerate(rounds, start=1):
         if "evaluation" in record:
             check(f"{path / ROUNDS}: line {number}", record["evaluation"], SPREAD_SHAPE)
-    final: Mapping[str, Any] | None = read_object(path / FINAL, FINAL_SHAPE) if is_stored(path / FINAL) else None
+    final: Mapping[str, Any] | None = None
+    if is_stored(path / FINAL):
+        final = read_object(path / FINAL, FLEET_FINAL_SHAPE if fleet else FINAL_SHAPE)
+    if final is not None and fleet:
+        final = {**final, "method": experiment.method.name, "seed": experiment.seed}
     if final is not None and len(rounds) != experiment.federation.rounds:
         got = f"got {len(rounds)}" if is_stored(path / ROUNDS) else "there is no such file"
         raise RecordError(
@@ -121,6 +137,13 @@ def read_record(path: Path, name: str | None = None) -> Record:
     if final is not None and is_stored(path / EVALUATION):
         final = _completed(final, read_object(path / EVALUATION, LATER_SHAPE))
     return Record(name or path.name, experiment, read_object(path / ENVIRONMENT, ENVIRONMENT_SHAPE), rounds, final)
+
+
+def _filled(record: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A round of a fleet, with the entries of its evaluation that only a simulation always has."""
+    if "evaluation" not in record:
+        return record
+    return {**record, "evaluation": {**UNMEASURED, **record["evaluation"]}}
 
 
 def _completed(final: Mapping[str, Any], later: Mapping[str, Any]) -> Mapping[str, Any]:

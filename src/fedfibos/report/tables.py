@@ -164,7 +164,7 @@ def kept_shares(problem: Problem, slug: str) -> list[Table]:
             continue
         rows = []
         for layer in last[0][capacities[0]]:
-            shares = [spread(kept[c][layer] for kept in last) for c in capacities]
+            shares = [spread(kept.get(c, {}).get(layer) for kept in last) for c in capacities]
             rows.append(row(layer, *(_share(share) for share in shares)))
         tables.append(
             Table(
@@ -242,7 +242,7 @@ def runs(content: Sorted) -> Table:
     """Every run: seed, commit, hardware, time, digest of the parameters."""
     records = [record for group in content.groups() for record in group.records]
     rows = []
-    for record in [*records, *content.unfinished]:
+    for record in [*records, *content.unmeasured, *content.unfinished]:
         environments = [record.environment, *record.environment.get("resumed", [])]
         final = record.final
         digest = "unfinished" if final is None else final["params_sha256"][:12]

@@ -96,6 +96,18 @@ class Final(TypedDict):
     silent: NotRequired[Count]
 
 
+class FleetFinal(TypedDict):
+    """``final.json`` of a fleet; accuracies only where the server has a test set."""
+
+    rounds: Count
+    params_sha256: str
+    global_accuracy: NotRequired[Global[Curve]]
+    local_accuracy: NotRequired[LocalBoth[Curve]]
+    bytes: NotRequired[Traffic]
+    seconds: NotRequired[float]
+    rejected: NotRequired[Count]
+
+
 class Made(TypedDict):
     """Where a run was made, or gone on with."""
 
@@ -131,6 +143,7 @@ class Later(TypedDict):
 
 ENVIRONMENT_SHAPE = TypeAdapter(Environment)
 FINAL_SHAPE = TypeAdapter(Final)
+FLEET_FINAL_SHAPE = TypeAdapter(FleetFinal)
 LATER_SHAPE = TypeAdapter(Later)
 LINE_SHAPE = TypeAdapter(Line)
 SPREAD_SHAPE = TypeAdapter(Spread)

@@ -13,6 +13,7 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from fedfibos.config.experiment import Experiment, recorded_experiment
+from fedfibos.config.layers import toml_in
 from fedfibos.runs.archive import SUFFIX, archive_of, folder_of, packed
 from fedfibos.runs.files import CONFIG
 from fedfibos.runs.reading import RecordError, parsed
@@ -69,6 +70,16 @@ def read_object(path: Path, shape: TypeAdapter[Any]) -> dict[str, Any]:
     return parsed(str(path), content, shape)
 
 
+def settings_of(run: Path) -> dict[str, Any]:
+    """The tables of a run directory's ``config.toml``, of a simulation's or a Flower app's.
+
+    Raises:
+        RecordError: It cannot be read.
+        ExperimentError: It is not TOML.
+    """
+    return toml_in(_config(run), str(run / CONFIG))
+
+
 def experiment_of(run: Path) -> Experiment:
     """What was run, of a run directory of the simulator.
 
@@ -76,11 +87,14 @@ def experiment_of(run: Path) -> Experiment:
         RecordError: Its ``config.toml`` cannot be read.
         ExperimentError: That is not one of this version.
     """
+    return recorded_experiment(_config(run), run / CONFIG)
+
+
+def _config(run: Path) -> bytes:
     try:
-        content = stored_bytes(run / CONFIG)
+        return stored_bytes(run / CONFIG)
     except OSError as error:
         raise RecordError(f"{run / CONFIG}: cannot be read: {error.strerror}") from None
-    return recorded_experiment(content, run / CONFIG)
 
 
 def _in_archive(path: Path) -> bytes | None:
