@@ -14,6 +14,7 @@ import torch
 from torch import nn
 
 from fedfibos import reopen, simulate
+from fedfibos.common.statistics import Spread
 from fedfibos.config.experiment import load_experiment
 from fedfibos.config.study import load_study
 from fedfibos.data.images import TensorData
@@ -156,6 +157,23 @@ def test_the_findings_are_those_of_the_records(monkeypatch):
     words = importlib.import_module("findings_page.words")
     with pytest.raises(SystemExit, match="says what the records do not"):
         words.claim(False, "FedFIbOS is best everywhere")
+
+
+def test_the_page_on_nested_steps_is_that_of_the_records(monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / "tools")
+    nested = tool("nested", monkeypatch)
+    assert nested.page(ROOT / "results") == (ROOT / "docs" / "explanation" / "nested.md").read_text()
+
+
+def test_what_the_page_on_nested_steps_says_of_a_difference(monkeypatch):
+    """Three pairs of mean 2 and standard deviation 1: half of the interval is 4.303 / √3 = 2.48."""
+    monkeypatch.syspath_prepend(ROOT / "tools")
+    nested = tool("nested", monkeypatch)
+    assert nested._interval(Spread(0.02, 0.01, 3)) == "+2.0 [−0.5, +4.5]"
+    said = [nested._verdict(Spread(mean, sd, 3)) for mean, sd in ((0.03, 0.01), (-0.03, 0.01), (0.002, 0.002))]
+    assert said == ["ahead", "behind", "equal within 1"]
+    assert nested._verdict(Spread(0.02, 0.01, 3)) == "not settled"
+    assert nested._verdict(Spread(0.02, None, 1)) == "not settled (one pair)"
 
 
 def test_the_records_of_the_studies_are_what_their_files_plan():

@@ -110,6 +110,19 @@ def load_dense(small: Path) -> Study:
     return Study("CIFAR-10", splits, cells)
 
 
+def load_nested(small: Path) -> Study:
+    """Nested steps, saliency and channels, beside what the other studies have of the same cells."""
+    splits = {"high": "two classes a client", "dirichlet": "Dirichlet 0.3"}
+    names = {"fedfibos": "fedfibos-none"}  # the default has another name in the study with new seeds
+    cells: dict[Cell, dict[str, list[Record]]] = {}
+    for study in ("cifar10", "cifar10-prior", "cifar10-dense", "cifar10-nested"):
+        for cell, methods in _cells(small, study).items():
+            for method, records in methods.items():
+                name = names.get(method, method) if study == "cifar10-dense" else method
+                cells.setdefault(cell, {}).setdefault(name, []).extend(records)
+    return Study("CIFAR-10", splits, {cell: methods for cell, methods in cells.items() if cell[0] in splits})
+
+
 def load_normalised(small: Path) -> Study:
     """The same with GroupNorm."""
     splits = {"high": "two classes a client", "dirichlet": "Dirichlet 0.3"}
