@@ -122,14 +122,14 @@ Three ideas beyond the paper, measured together:
 - **Channels** (`method.name = "fedfibos-channels"`): Fisher information chooses whole channels, so a submodel is a
   smaller network.
 
-FIARSE and HeteroFL with nested steps stand beside them. What the selection gives and what the training gives can then be
-told apart."""
+FIARSE and HeteroFL with nested steps stand beside them. What the selection gives and what the training gives can then
+be told apart."""
 
 LIMITS = """## Limits
 
 - Learning rates are those of the study without nested steps. None was tuned for nested steps, saliency or channels.
-- Methods have equal parameters, not equal arithmetic. A slice costs less arithmetic than the mask beside it. In a nested
-  step a slice trains really smaller tensors.
+- Methods have equal parameters, not equal arithmetic. A slice costs less arithmetic than the mask beside it. In a
+  nested step a slice trains really smaller tensors.
 - One data set, one small network without normalisation.
 - “Ahead” and “behind” mean that the 95 % interval of the paired difference excludes 0. With two or three pairs such an
   interval is wide.
