@@ -346,5 +346,7 @@ def test_an_evaluation_that_a_run_goes_on_without_is_said(tiny, tmp_path, capsys
 
 def test_a_flower_run_directory_is_named_as_such(tmp_path, capsys):
     (tmp_path / "config.toml").write_text('seed = 0\n[method]\nname = "fedfibos"\n[federation]\nscores = "server"\n')
-    assert main(["report", str(tmp_path), "--out", str(tmp_path / "report.html")]) == 2
+    assert main(["axes", str(tmp_path)]) == 2
     assert "is the run directory of a Flower app" in capsys.readouterr().err
+    assert main(["report", str(tmp_path), "--out", str(tmp_path / "report.html")]) == 2
+    assert "the run of a Flower app in which nobody has taken part yet" in capsys.readouterr().err
