@@ -138,6 +138,15 @@ def test_the_forest_says_what_it_shows_and_its_text_is_text():
     assert b"/Type3" not in files[".pdf"]
 
 
+def test_the_forest_says_when_its_axis_is_logarithmic():
+    near, far = group("fiarse", *[(0.51, 0.6, 0.4, 0.7)] * 3), group("heterofl", *[(0.2, 0.3, 0.1, 0.4)] * 3)
+    shown = looks([near, far, BASE])
+    assert "logarithmic" not in forest(answer(problem(near, BASE)), shown, "x").title
+    assert forest(answer(problem(near, far, BASE)), shown, "x").title.endswith(
+        "The axis is logarithmic beyond 2 points, with lines at 3, 10 and 30."
+    )
+
+
 def test_every_method_and_variant_has_a_colour_of_its_own():
     names = ("fedavg", "heterofl", "fedrolex", "fedbrb", "fiarse", "fedfibos", "fedfibos-channels")
     groups = [group(name, (0.5, 0.5, 0.5, 0.5), label=name) for name in names]

@@ -16,7 +16,7 @@ from fedfibos.config.idle import without_idle
 from fedfibos.data.partition import Partition
 from fedfibos.report.drawing import Figure, Layout, canvas_of, legend_below
 from fedfibos.report.groups import Group, Problem
-from fedfibos.report.looks import Look
+from fedfibos.report.looks import MARKERS, Look
 from fedfibos.report.paper import reported
 from fedfibos.report.records import Point
 
@@ -88,11 +88,15 @@ def jaccard_curves(problem: Problem, slug: str) -> Figure | None:
             _name(pane, ROUNDS if last else "", "Jaccard similarity" if first else "")
             pane.set_title("\n".join(textwrap.wrap(group.label, 26)), fontsize=6.5)
             for place, capacity in enumerate(capacities):
-                look = Look(at[capacity], "-", "osD^vPX*"[place % 8])
+                look = Look(at[capacity], "-", MARKERS[place % len(MARKERS)])
                 _draw(pane, _by_round(group, _jaccard(capacity)), look, place, len(capacities))
                 if capacity in paper:
                     pane.axhline(paper[capacity], color=at[capacity], linestyle=":", linewidth=1)
-        entries = [(f"γ = {float(c):g}", {"color": at[c]}) for c in capacities]
+        single = all(len(_rounds(group)) == 1 for group in groups)
+        entries: list[tuple[str, dict[str, Any]]] = []
+        for place, capacity in enumerate(capacities):
+            shape = {"marker": MARKERS[place % len(MARKERS)], "linestyle": "none"} if single else {}
+            entries.append((f"γ = {float(capacity):g}", {"color": at[capacity], **shape}))
         entries += [(f"paper, γ = {c}", {"color": at[c], "linestyle": ":"}) for c in capacities if c in paper]
         legend_below(canvas, layout, entries)
         return canvas

@@ -38,9 +38,10 @@ def forest(answer: Answer, looks: Mapping[str, Look], slug: str) -> Figure:
     """
     title = (
         f"Accuracy minus that of {answer.reference.label}, in points, paired by seed, with 95 % intervals: "
-        f"{answer.problem.label}. Band: ±1 point. Filled: settled; hollow: not settled. "
-        f"An axis that reaches beyond {WIDE:g} points is logarithmic beyond {LINEAR:g}; lines at 3, 10, 30."
+        f"{answer.problem.label}. Band: ±1 point. Filled: settled; hollow: not settled."
     )
+    if _reaches_far(_limits(answer.lines)):
+        title += f" The axis is logarithmic beyond {LINEAR:g} points, with lines at 3, 10 and 30."
 
     def draw(layout: Layout) -> MatplotlibFigure:
         return _side_by_side(answer, looks) if layout is Layout.page else _in_blocks(answer, looks)
@@ -122,7 +123,7 @@ def _mark(pane: Axes, top: float, line: Line, measure: str, looks: Mapping[str, 
     hollow = verdict(value) is Verdict.open
     pane.plot([100 * low, 100 * high], [top, top], color=look.colour, linewidth=1.4, solid_capstyle="butt")
     pane.plot(
-        [100 * value.mean], [top], marker="o", markersize=4.5, color=look.colour, linestyle="none",
+        [100 * value.mean], [top], marker="o", markersize=4.5, color=look.colour, linestyle="none", clip_on=False,
         markerfacecolor="#ffffff" if hollow else look.colour,
     )  # fmt: skip
 
@@ -136,13 +137,17 @@ def _scale(pane: Axes, lines: Sequence[Line], most: int) -> None:
         most: Numbers on the axis, at most.
     """
     low, high = _limits(lines)
-    if max(-low, high) > WIDE:
+    if _reaches_far((low, high)):
         pane.set_xscale("asinh", linear_width=LINEAR)
         ticks = [t for t in GRID if low <= t <= high]
         told = [t for t in ticks if len(ticks) <= most or t in (-30, 0, 30) or (max(-low, high) < 30 and abs(t) == 10)]
         pane.set_xticks(ticks, [(f"{t:+g}".replace("-", "−") if t else "0") if t in told else "" for t in ticks])
         pane.minorticks_off()
     pane.set_xlim(low, high)
+
+
+def _reaches_far(limits: tuple[float, float]) -> bool:
+    return max(-limits[0], limits[1]) > WIDE
 
 
 def _limits(lines: Sequence[Line]) -> tuple[float, float]:
@@ -157,6 +162,6 @@ def _limits(lines: Sequence[Line]) -> tuple[float, float]:
         low = min(low, max(100 * ends[0], 100 * value.mean - most))
         high = max(high, min(100 * ends[1], 100 * value.mean + most))
     room = 0.06 * (high - low)
-    if max(-low, high) > WIDE:
+    if _reaches_far((low, high)):
         return min(-1.5, 1.35 * low), max(1.5, 1.35 * high)
     return min(-1.5, low - room), max(1.5, high + room)
