@@ -6,6 +6,7 @@ from .backend.allocator import keep_freed_memory as keep_freed_memory
 from .channels.axes import Axes as Axes
 from .channels.axes import Part as Part
 from .channels.axes import axes_table as axes_table
+from .common.streams import stream as stream
 from .config.experiment import Experiment as Experiment
 from .config.experiment import load_experiment as load_experiment
 from .config.study import load_study as load_study
@@ -54,7 +55,6 @@ from .simulation import World as World
 from .simulation import build_world as build_world
 from .simulation import simulate as simulate
 from .simulation.reopen import reopen as reopen
-from .streams import stream as stream
 from .submodel import Mask as Mask
 from .submodel import Slice as Slice
 from .submodel import Submodel as Submodel

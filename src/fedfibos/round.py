@@ -9,13 +9,13 @@ import torch
 
 from fedfibos.aggregate import Sums
 from fedfibos.channels.family import with_nested
+from fedfibos.common.streams import stream
 from fedfibos.local import LocalTrainingError, seeded
 from fedfibos.method import Method, answer, extracted
 from fedfibos.model import Model
 from fedfibos.params import Params
 from fedfibos.soundness import LARGEST, averageable, check_merged, look_at, signed_by
 from fedfibos.soundness import NoUploadError as NoUploadError
-from fedfibos.streams import stream
 from fedfibos.submodel import Submodel
 from fedfibos.types import Client, State, Upload, download_bytes, upload_bytes
 

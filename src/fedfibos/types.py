@@ -12,9 +12,9 @@ from torch import Tensor
 
 from fedfibos.channels.costs import Bounded
 from fedfibos.common.inputs import Inputs
+from fedfibos.common.streams import stream
 from fedfibos.params import Layout
 from fedfibos.scores.rows import MemoryRows, Rows
-from fedfibos.streams import stream
 from fedfibos.submodel import Submodel, check_capacity
 from fedfibos.training import LocalTraining
 

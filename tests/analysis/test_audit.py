@@ -9,10 +9,10 @@ from torch import nn
 from fedfibos.analysis.audit import audit
 from fedfibos.cli import main
 from fedfibos.cli.exit_codes import REFUSED
+from fedfibos.common.streams import stream
 from fedfibos.data import TensorData
 from fedfibos.methods import FedAvg, FedFIbOS
 from fedfibos.model import model_of
-from fedfibos.streams import stream
 from fedfibos.training import LocalTraining
 from fedfibos.types import Client
 

@@ -9,12 +9,12 @@ import torch
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from fedfibos.backend.recorded import NotRecordableError, Replayed
+from fedfibos.common.streams import stream
 from fedfibos.data.images import ImageData, TensorData
 from fedfibos.local import batch_indices, feed
 from fedfibos.methods import METHODS
 from fedfibos.model import model_of
 from fedfibos.models import build
-from fedfibos.streams import stream
 from fedfibos.training import LocalTraining
 from fedfibos.types import Client
 

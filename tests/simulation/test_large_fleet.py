@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 
+from fedfibos.common.streams import stream
 from fedfibos.config.capacities import UNIFORM, Capacities, counts
 from fedfibos.round import LARGE_FLEET, sample
 from fedfibos.simulation.population import Parts
-from fedfibos.streams import stream
 
 
 @pytest.mark.parametrize("assignment", ["fixed", "dynamic"])

@@ -19,13 +19,13 @@ from fedfibos.analysis.diagnose import diagnose
 from fedfibos.analysis.theory import boundary_violations, dataset_fisher, jaccard, masking_error, surrogate
 from fedfibos.backend.topk import top_k
 from fedfibos.cli.diagnose import diagnosis_table
+from fedfibos.common.streams import stream
 from fedfibos.method import Method
 from fedfibos.methods.fedavg import FedAvg
 from fedfibos.methods.fedfibos import FedFIbOS
 from fedfibos.model import Model, model_of
 from fedfibos.params import Params
 from fedfibos.round import federated_round
-from fedfibos.streams import stream
 from fedfibos.submodel import mask_from_scores
 from fedfibos.training import LocalTraining
 from fedfibos.types import Client, State

@@ -13,10 +13,10 @@ from torch import Tensor
 
 from fedfibos.aggregate import Sums
 from fedfibos.analysis.theory import ema_bias, ema_bias_partial
+from fedfibos.common.streams import stream
 from fedfibos.methods._fisher import Ema
 from fedfibos.methods.fedfibos import FedFIbOS
 from fedfibos.round import sample
-from fedfibos.streams import stream
 from fedfibos.submodel import Mask, full
 from fedfibos.types import Upload
 

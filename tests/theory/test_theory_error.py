@@ -24,10 +24,10 @@ from fedfibos.analysis.theory import (
     surrogate,
 )
 from fedfibos.backend.topk import top_k
+from fedfibos.common.streams import stream
 from fedfibos.data.images import TensorData
 from fedfibos.model import Model, model_of
 from fedfibos.params import Params
-from fedfibos.streams import stream
 from fedfibos.submodel import Mask, full, mask_from_scores
 
 fixed = settings(derandomize=True, deadline=None, max_examples=100)

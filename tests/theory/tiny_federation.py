@@ -6,13 +6,13 @@ from collections.abc import Callable, Sequence
 
 import torch
 
+from fedfibos.common.streams import stream
 from fedfibos.data.images import TensorData
 from fedfibos.method import Method
 from fedfibos.model import Model, model_of
 from fedfibos.models.mlp import MLP
 from fedfibos.params import Params
 from fedfibos.round import federated_round, sample
-from fedfibos.streams import stream
 from fedfibos.training import LocalTraining
 from fedfibos.types import Client, State
 

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from fedfibos.analysis.selections import dead_layers
 from fedfibos.channels.whole import whole_share
 from fedfibos.common.inputs import forward
+from fedfibos.common.streams import stream
 from fedfibos.common.user_code import describe_error
 from fedfibos.local import seeded
 from fedfibos.method import Cautious, Method, extracted
@@ -17,7 +18,6 @@ from fedfibos.model import Model
 from fedfibos.params import Params
 from fedfibos.probes.probabilities import probability_cautions
 from fedfibos.probes.state import state_cautions
-from fedfibos.streams import stream
 from fedfibos.submodel import Submodel, budget, held_maskable, holding
 from fedfibos.types import Client, State
 

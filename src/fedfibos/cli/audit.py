@@ -14,9 +14,9 @@ from fedfibos.analysis.audit import WAYS, audit
 from fedfibos.cli.terminal import warn
 from fedfibos.common.atomic_files import write_whole
 from fedfibos.common.formatting import percent
+from fedfibos.common.streams import stream
 from fedfibos.runs.files import AUDIT
 from fedfibos.simulation.reopen import reopen
-from fedfibos.streams import stream
 
 
 def audit_run(run: Path, batch_size: int, data_dir: Path | None, device: str, console: Console) -> None:

@@ -14,10 +14,10 @@ from rich.table import Table
 from fedfibos.analysis.diagnose import READINGS, diagnose
 from fedfibos.cli.terminal import warn
 from fedfibos.common.atomic_files import write_whole
+from fedfibos.common.streams import stream
 from fedfibos.runs.files import DIAGNOSIS
 from fedfibos.runs.reading import RecordError
 from fedfibos.simulation.reopen import reopen
-from fedfibos.streams import stream
 
 LEGEND = (
     "ε: the surrogate, squares of the weights left out times their squared Fisher. e: squared difference of the "

@@ -13,8 +13,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from fedfibos.common.streams import stream
 from fedfibos.common.validation import FieldError
-from fedfibos.streams import stream
 from fedfibos.submodel import check_capacity
 
 UNIFORM: Mapping[float, float] = {1.0: 0.2, 0.5: 0.2, 0.25: 0.2, 0.125: 0.2, 0.0625: 0.2}

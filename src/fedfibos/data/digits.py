@@ -13,9 +13,9 @@ import numpy as np
 import torch
 
 from fedfibos.common.extras import extra
+from fedfibos.common.streams import stream
 from fedfibos.data.images import ImageData
 from fedfibos.data.split import Split, checked_images
-from fedfibos.streams import stream
 
 NUM_TRAIN = 1437
 NUM_TEST = 360

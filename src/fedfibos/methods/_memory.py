@@ -18,9 +18,9 @@ from fedfibos.channels.costs import Cost, Length, tensor_cost
 from fedfibos.channels.family import with_nested
 from fedfibos.channels.resize import resized
 from fedfibos.common.inputs import Inputs
+from fedfibos.common.streams import stream
 from fedfibos.model import Model
 from fedfibos.params import Params
-from fedfibos.streams import stream
 from fedfibos.submodel import Submodel, full
 from fedfibos.training import LocalTraining
 from fedfibos.types import Client, Upload

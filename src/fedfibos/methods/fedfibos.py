@@ -34,12 +34,12 @@ from torch import Tensor
 from fedfibos.aggregate import Average, Sums
 from fedfibos.backend.reductions import some
 from fedfibos.common.field_checks import check_fields, check_positive
+from fedfibos.common.streams import stream
 from fedfibos.local import local_training
 from fedfibos.method import Idle
 from fedfibos.methods._fisher import Ema, FisherObserver
 from fedfibos.model import Model
 from fedfibos.params import Params
-from fedfibos.streams import stream
 from fedfibos.submodel import Mask, Submodel, full, layer_budgets, mask_by_layer, mask_from_scores
 from fedfibos.types import Client, State, Upload
 

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import torch
 
+from fedfibos.common.streams import stream
 from fedfibos.params import Params
 from fedfibos.round import Job, RunClients
-from fedfibos.streams import stream
 from fedfibos.types import Client, Upload
 
 NO_ANSWER = "did not answer"

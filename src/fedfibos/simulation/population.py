@@ -13,8 +13,8 @@ from torch import Tensor
 
 from fedfibos.analysis.class_priors import ClassPriors
 from fedfibos.channels.costs import Bounded
+from fedfibos.common.streams import stream
 from fedfibos.config.capacities import Capacities
-from fedfibos.streams import stream
 from fedfibos.training import LocalTraining
 from fedfibos.types import Client, Dataset
 

@@ -16,6 +16,7 @@ from fedfibos.analysis.accuracy import trained_norms
 from fedfibos.analysis.cautions import cautions
 from fedfibos.common.formatting import counted
 from fedfibos.common.inputs import Inputs, check_inputs
+from fedfibos.common.streams import stream
 from fedfibos.common.user_code import naming
 from fedfibos.config.experiment import Experiment
 from fedfibos.config.idle import idle
@@ -30,7 +31,6 @@ from fedfibos.models import build, check_module, check_test_inputs, encode
 from fedfibos.params import Params
 from fedfibos.simulation.population import Parts, Population
 from fedfibos.simulation.setting import Setting
-from fedfibos.streams import stream
 from fedfibos.types import State
 
 Warn = Callable[[str], None]

@@ -11,11 +11,11 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
+from fedfibos.common.streams import stream
 from fedfibos.common.validation import shown
 from fedfibos.data.images import ImageData, TensorData
 from fedfibos.data.split import Split
 from fedfibos.data.texts import TextData
-from fedfibos.streams import stream
 from fedfibos.types import Dataset
 
 LOG = logging.getLogger(__name__)
