@@ -21,6 +21,7 @@ from fedfibos.channels.nested import Chain, chain
 from fedfibos.channels.resize import resized
 from fedfibos.common.copies import copied
 from fedfibos.common.inputs import Inputs
+from fedfibos.common.unallocated import allocation
 from fedfibos.params import Layout, Params, check_finite, layout_of, maskable_names, params_of, without_overlaps
 from fedfibos.probes.memory import changed_by_forward, check_kept, check_own_memory
 from fedfibos.probes.zeros import intolerant_of_zeros
@@ -42,7 +43,8 @@ class Workspace:
     """
 
     def __init__(self, module: nn.Module, layout: Layout, device: torch.device, recorded: bool = False) -> None:
-        self.module = without_overlaps(copied(module)).to(device)  # its buffers are written in place
+        # A copy, as its buffers are written in place.
+        self.module = without_overlaps(copied(module, allocation(module))).to(device)
         self.layout = layout
         self.values = torch.zeros(layout.size, device=device)
         named = dict(self.module.named_parameters())
@@ -181,13 +183,26 @@ class Model:
         object.__setattr__(other, "_costs", self._costs)
         return other
 
+    def knowing(self, axes: Axes, macs: Cost | None = None) -> Model:
+        """The same model with axes, and operations of slices, that were found elsewhere."""
+        self._derived["axes"] = axes
+        if macs is not None:
+            self._costs["macs"] = macs
+        return self
+
+    @property
+    def has_values(self) -> bool:
+        """Whether the parameters have values, or only shapes (:mod:`fedfibos.common.unallocated`)."""
+        return not any(parameter.is_meta for parameter in self.module.parameters())
+
     def initial_params(self) -> Params:
-        """The module's own values as parameters.
+        """The module's own values as parameters; on torch's ``meta`` device where it has only shapes.
 
         Raises:
             ValueError: Some are not finite; names the tensor.
         """
-        check_finite(self.module)
+        if self.has_values:
+            check_finite(self.module)
         return params_of(self.module, self.layout)
 
     @property
@@ -340,6 +355,8 @@ def model_of(
         ValueError: Parameters share memory, forward replaces one, or one in ``maskable`` must not be all zeros; names
             it. Also what :func:`fedfibos.params.layout_of` raises.
     """
+    if (nowhere := next((name for name, p in module.named_parameters() if p.is_meta), None)) is not None:
+        raise ValueError(f"the model's parameters must have values, got {nowhere!r} on torch's meta device")
     check_own_memory(module)
     ranked = maskable_names(module, held) if maskable is None else list(maskable)
     layout = layout_of(module, ranked if held or maskable is not None else None)

@@ -19,7 +19,7 @@ from fedfibos.params import Params
 from fedfibos.round import submodel_for
 from fedfibos.submodel import Submodel, held_maskable
 from fedfibos.training import LocalTraining
-from fedfibos.types import Client, Dataset, download_bytes, upload_bytes
+from fedfibos.types import Client, Dataset, Upload, download_bytes, upload_bytes
 
 STEPS = 2
 """Local steps that are made to see their memory: from the second on an optimiser's state lies beside the gradients."""
@@ -73,13 +73,10 @@ def cost(
     """
     params = model.initial_params().to(model.device)
     state = method.init(params)
-    enough = data.subset(torch.arange(max(local.batch_size, 2)) % len(data))
-    client = Client(0, capacity, 0, 0, replace(local, steps=STEPS, epochs=None), enough, budget=budget)
+    client = Client(0, capacity, 0, 0, local, data, budget=budget)
     submodel = submodel_for(method, model, state, params, client)
     layout = model.layout
-    small = replace(client, local=replace(local, steps=1, epochs=None, batch_size=2))
-    upload = method.train(model, params, submodel, small)  # what is made once, at the first step, is not a step's
-    memory = peak_memory(lambda: method.train(model, params, submodel, client))
+    upload, memory = tried(method, model, params, submodel, client)
     return Cost(
         capacity,
         submodel.num_held,
@@ -89,6 +86,25 @@ def cost(
         download_bytes(submodel, layout),
         upload_bytes(upload, layout),
     )
+
+
+def tried(method: Method, model: Model, params: Params, submodel: Submodel, client: Client) -> tuple[Upload, int]:
+    """An upload of a client's submodel, and bytes of the tensors that are alive at once in its training, at most.
+
+    Args:
+        method: Trains it.
+        model: Where.
+        params: The parameters.
+        submodel: What the client holds.
+        client: How it trains, and at least one example, of which there are as many as a batch has.
+    """
+    local, data = client.local, client.data
+    assert data is not None
+    enough = data.subset(torch.arange(max(local.batch_size, 2)) % len(data))
+    several = replace(client, local=replace(local, steps=STEPS, epochs=None), data=enough)
+    small = replace(several, local=replace(local, steps=1, epochs=None, batch_size=2))
+    upload = method.train(model, params, submodel, small)  # what is made once, at the first step, is not a step's
+    return upload, peak_memory(lambda: method.train(model, params, submodel, several))
 
 
 def forward_macs(model: Model, params: Params, submodel: Submodel, data: Dataset) -> int:

@@ -145,6 +145,18 @@ class Axes:
         cut = tuple((axis, n) for axis, n in widths.items() if n < self.sizes[axis])
         return Slice(index, small, cut, units=self.units(channels), num_units=self.num_units)
 
+    def own_view(self, layout: Layout, widths: Mapping[str, int]) -> Slice:
+        """A slice of those widths as its client sees it: local coordinates alone, whichever channels they are.
+
+        Args:
+            layout: Layout of the full model.
+            widths: Of the axes that are cut.
+        """
+        small = self.small_layout(layout, widths)
+        held = self.num_units - sum(self.sizes[axis] - width for axis, width in widths.items())
+        index, units = torch.arange(small.size, dtype=torch.int32), torch.arange(held)  # as small as the values
+        return Slice(index, small, tuple(widths.items()), units=units, num_units=self.num_units)
+
     @property
     def num_units(self) -> int:
         """Channels of all axes together."""

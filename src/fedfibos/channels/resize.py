@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from fedfibos.channels.axes import Axes
 from fedfibos.channels.sites import fit
 from fedfibos.common.copies import copied
+from fedfibos.common.unallocated import nowhere
 
 
 def resized(module: nn.Module, axes: Axes, widths: Mapping[str, int]) -> nn.Module:
@@ -39,6 +40,8 @@ def resized(module: nn.Module, axes: Axes, widths: Mapping[str, int]) -> nn.Modu
 
 def _shrunk(tensor: Tensor, shape: tuple[int, ...]) -> Tensor:
     """The leading entries of every dimension, as a tensor of its own."""
+    if tensor.is_meta:
+        return nowhere(shape, tensor)
     values = tensor.detach()[tuple(slice(length) for length in shape)].clone()
     return nn.Parameter(values, tensor.requires_grad) if isinstance(tensor, nn.Parameter) else values
 

@@ -13,15 +13,20 @@ import torch
 from flwr.app import Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 
+from fedfibos.analysis.first_round import NeedsValuesError
+from fedfibos.backend.allocator import give_back_freed_memory
 from fedfibos.backend.determinism import reproducible
 from fedfibos.common.formatting import bytes_in
 from fedfibos.data.finite import ADVICE, not_finite
 from fedfibos.flower.accelerator import trained, usable
+from fedfibos.flower.lean import lean_task
 from fedfibos.flower.measure import IN_BYTES, LIMITS, Limits, affordable, try_one_batch
 from fedfibos.flower.messages import (
     NOT_NOW,
+    PAYLOAD,
     declaration,
     limit_in,
+    outline_in,
     payload_in,
     payload_record,
     question_in,
@@ -73,7 +78,7 @@ def client_app(task: MakeTask, data: MakeData, available: Available | None = Non
         """Who is here, and what it can afford."""
         if (reason := refused_in(message)) is not None:
             LOG.error("this device takes no part so far: %s", reason)
-        return _answered(message, lambda: _declare(task, data, context), context, available)
+        return _answered(message, lambda: _declare(task, data, message, context), context, available)
 
     @app.query("select")
     def select(message: Message, context: Context) -> Message:
@@ -83,7 +88,12 @@ def client_app(task: MakeTask, data: MakeData, available: Available | None = Non
     @app.train()
     def train(message: Message, context: Context) -> Message:
         """Train the submodel in the message."""
-        return _answered(message, lambda: _train(_placed(task, context), data, message, context), context, available)
+        return _answered(
+            message,
+            lambda: _train(_placed(task, context, outline_in(message)), data, message, context),
+            context,
+            available,
+        )
 
     return app
 
@@ -109,7 +119,7 @@ def _answered(
     return Message(content, reply_to=message)
 
 
-def _declare(task: MakeTask, data: MakeData, context: Context) -> RecordDict:
+def _declare(task: MakeTask, data: MakeData, message: Message, context: Context) -> RecordDict:
     _check_names(context)
     _device(context)
     own, capacity = client_id(context), _setting(context, "capacity", float)
@@ -123,18 +133,30 @@ def _declare(task: MakeTask, data: MakeData, context: Context) -> RecordDict:
         raise WireError(f"its data: {error}") from None
     if found:
         raise WireError(f"its data: {found}; {ADVICE}")
-    if capacity is None:
-        if limits == Limits():
-            raise WireError(f"the node config must have capacity, or a limit to measure it by ({', '.join(LIMITS)})")
-        capacity = affordable(_placed(task, context), examples, limits)
-    placed = _placed(task, context)
-    try_one_batch(placed, capacity, examples)
+    if capacity is None and limits == Limits():
+        raise WireError(f"the node config must have capacity, or a limit to measure it by ({', '.join(LIMITS)})")
+    placed = _placed(task, context, outline_in(message))
+    try:
+        capacity = _tried(placed, capacity, examples, limits)
+    except NeedsValuesError:
+        placed = _placed(task, context)
+        capacity = _tried(placed, capacity, examples, limits)
     return declaration(own, capacity, len(examples), placed.untrained_sha256)
+
+
+def _tried(task: Task, capacity: float | None, examples: Dataset, limits: Limits) -> float:
+    """The client's capacity, measured where it is not told; training with it has been tried."""
+    if capacity is None:
+        capacity = affordable(task, examples, limits)
+    try_one_batch(task, capacity, examples)
+    return capacity
 
 
 def _train(task: Task, data: MakeData, message: Message, context: Context) -> RecordDict:
     own = client_id(context)
     download = decode_download(payload_in(message), task.model)
+    if not task.model.has_values:  # a small device: what was read is not kept beside what it says
+        del message.content[PAYLOAD]
     if download.client != own:
         raise WireError(f"the download is for client {download.client}, this is client {own}")
     declared = _setting(context, "capacity", float)
@@ -171,9 +193,14 @@ def _client(task: Task, own: int, capacity: float, t: int, data: Dataset | None 
     return Client(own, capacity, t, task.seed, local, data, budget=task.federation.budget)
 
 
-def _placed(task: MakeTask, context: Context) -> Task:
-    """The task where this client trains."""
-    made, device = task(context.run_config), _device(context)
+def _placed(task: MakeTask, context: Context, outline: bytes | None = None) -> Task:
+    """The task where this client trains; without the model's weights, where the server sent its outline."""
+    device = _device(context)
+    made = lean_task(task, context.run_config, outline)
+    if made is None:
+        made = task(context.run_config)
+    elif not made.model.has_values:
+        give_back_freed_memory()
     return made if made.model.device == device else made.on(device)
 
 

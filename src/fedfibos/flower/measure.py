@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import logging
 import time
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from fedfibos.analysis.cost import cost
+from fedfibos.analysis.cost import tried
+from fedfibos.analysis.first_round import first_round
 from fedfibos.common.user_code import describe_error
 from fedfibos.flower.accelerator import trained
 from fedfibos.flower.task import Task
 from fedfibos.local import LocalTrainingError
 from fedfibos.method import ClientScored
+from fedfibos.params import Params
 from fedfibos.soundness import fault, signed_by
 from fedfibos.submodel import Submodel
 from fedfibos.types import Client, Dataset
@@ -68,14 +71,18 @@ def affordable(task: Task, data: Dataset, limits: Limits) -> float:
         WireError: Not even the smallest capacity keeps within the limits, or the task cannot be trained here.
     """
     best, why = None, ""
-    masks = _submodel(task, _client(task, 1.0, data, 1)).widths is None
-    for capacity in CAPACITIES if masks else reversed(CAPACITIES):
+    slices = _slices(task, data)
+    for capacity in reversed(CAPACITIES) if slices else CAPACITIES:
         try:
             over = _over(task, data, limits, capacity)
         except ValueError as error:  # no slice of the model is as small as this; no training on these examples
-            over = str(error)
-        best, why = (best, over) if over else (capacity, why)
-        if best is not None and (masks or over):
+            why = str(error)
+            continue
+        if over:
+            why = over
+        else:
+            best = capacity
+        if slices == bool(over):
             break
     if best is None:
         raise WireError(f"no capacity down to {CAPACITIES[-1]:g} keeps within {limits}: {why}")
@@ -83,10 +90,18 @@ def affordable(task: Task, data: Dataset, limits: Limits) -> float:
     return best
 
 
+def _slices(task: Task, data: Dataset) -> bool:
+    """Whether small capacities hold slices."""
+    for capacity in reversed(CAPACITIES):
+        with suppress(ValueError):  # no slice of the model is as small as this
+            return first_round(task.method, task.model, _client(task, capacity, data, 1))[1].widths is not None
+    return False
+
+
 def _over(task: Task, data: Dataset, limits: Limits, capacity: float) -> str:
     """What a capacity takes more of than there is, in words; empty where it keeps within the limits."""
     client = _client(task, capacity, data, 1)
-    submodel = _submodel(task, client)
+    params, submodel = first_round(task.method, task.model, client)
     hint = ""
     if submodel.widths is None:
         hint = (
@@ -94,19 +109,21 @@ def _over(task: Task, data: Dataset, limits: Limits, capacity: float) -> str:
             "choose a method that slices"
         )
     if limits.memory is not None:
-        found = cost(task.method, task.model, capacity, data, task.local, task.federation.budget)
-        if found.memory > limits.memory:
-            return f"{capacity:g} takes {found.memory} bytes of memory{hint}"
-    if limits.traffic is not None and (sent := round_bytes(task, client, submodel)) > limits.traffic:
+        there = task.model.device
+        memory = tried(task.method, task.model, params.to(there), submodel.to(there), client)[1]
+        if memory > limits.memory:
+            return f"{capacity:g} takes {memory} bytes of memory{hint}"
+    if limits.traffic is not None and (sent := round_bytes(task, client, submodel, params)) > limits.traffic:
         return f"{capacity:g} takes {sent} bytes a round"
     if limits.seconds is not None and (seconds := step_seconds(task, capacity, data)) > limits.seconds:
         return f"{capacity:g} takes {seconds:.3g} s a step{hint}"
     return ""
 
 
-def round_bytes(task: Task, client: Client, submodel: Submodel) -> int:
+def round_bytes(task: Task, client: Client, submodel: Submodel, params: Params | None = None) -> int:
     """Bytes of all payloads of a client's first round, both ways, as they are encoded."""
-    params, layout = task.model.initial_params(), task.model.layout
+    layout = task.model.layout
+    params = task.model.initial_params() if params is None else params
     payloads = [encode_download(client, submodel, params, task.model)]
     upload = trained(task, params, submodel, client)
     if task.federation.scores == "client":
@@ -123,9 +140,8 @@ def round_bytes(task: Task, client: Client, submodel: Submodel) -> int:
 
 def step_seconds(task: Task, capacity: float, data: Dataset, steps: int = 3) -> float:
     """Seconds of one training step: the mean over a few, after one to warm up."""
-    params = task.model.initial_params()
     first, client = _client(task, capacity, data, 1), _client(task, capacity, data, steps)
-    submodel = _submodel(task, client)
+    params, submodel = first_round(task.method, task.model, client)
     trained(task, params, submodel, first)
     started = time.perf_counter()
     trained(task, params, submodel, client)
@@ -140,22 +156,17 @@ def try_one_batch(task: Task, capacity: float, data: Dataset) -> None:
     """
     try:
         client = _client(task, capacity, data, 1)
-        submodel = _submodel(task, client)
+        params, submodel = first_round(task.method, task.model, client)
     except ValueError:
         return  # no such capacity, or no submodel of it: the server says so in its own words
     try:
-        upload = trained(task, task.model.initial_params(), submodel, client)
+        upload = trained(task, params, submodel, client)
     except LocalTrainingError as error:
         raise WireError(f"a first step on its examples fails: {error}") from None
     except Exception as error:
         raise WireError(f"a first step on its examples fails with {describe_error(error)}") from error
     if found := fault(upload, signed=signed_by(task.method)):
         raise WireError(f"a first step on its examples: {found}")
-
-
-def _submodel(task: Task, client: Client) -> Submodel:
-    params = task.model.initial_params()
-    return task.method.extract(task.model, task.method.init(params), params, client).to(params.flat.device)
 
 
 def _client(task: Task, capacity: float, data: Dataset, steps: int) -> Client:

@@ -11,7 +11,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
 from fedfibos.params import Layout, Params
 from fedfibos.wire.payload import WireError
 
-PAYLOAD, ABOUT, QUESTION, LIMIT = "payload", "about", "question", "limit"
+PAYLOAD, ABOUT, QUESTION, LIMIT, OUTLINE = "payload", "about", "question", "limit", "outline"
 _TYPE = "fedfibos"
 
 NOT_NOW = "it is not available now"
@@ -70,6 +70,20 @@ def limit_in(message: Message) -> float | None:
     limit = message.content.get(LIMIT)
     seconds = limit.get("seconds") if isinstance(limit, ConfigRecord) else None
     return seconds if isinstance(seconds, float) and 0 < seconds < math.inf else None
+
+
+def outlined(content: RecordDict, outline: bytes | None) -> RecordDict:
+    """A question's content, with the model's outline (:mod:`fedfibos.wire.outline`) where there is one."""
+    if outline is not None:
+        content[OUTLINE] = ConfigRecord({OUTLINE: outline})
+    return content
+
+
+def outline_in(message: Message) -> bytes | None:
+    """The outline that comes with a question."""
+    record = message.content.get(OUTLINE)
+    outline = record.get(OUTLINE) if isinstance(record, ConfigRecord) else None
+    return outline if isinstance(outline, bytes) else None
 
 
 def size_of(message: Message) -> int:

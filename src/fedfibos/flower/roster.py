@@ -10,7 +10,7 @@ from flwr.app import Message, MessageType
 from flwr.serverapp import Grid
 
 from fedfibos.common.formatting import counted
-from fedfibos.flower.messages import Member, limited, member_in, who_are_you
+from fedfibos.flower.messages import Member, limited, member_in, outlined, who_are_you
 from fedfibos.wire.payload import WireError
 
 Roster = Mapping[int, Member]
@@ -32,6 +32,7 @@ class Enrolment:
         check: Callable[[Member], None] = lambda member: None,
         tell: Callable[[str], None] = lambda text: None,
         bound: Mapping[int, str] | None = None,
+        outline: bytes | None = None,
     ) -> None:
         """Know nobody yet.
 
@@ -43,8 +44,10 @@ class Enrolment:
             tell: Called with who has joined.
             bound: Client -> fingerprint of the key that its number belongs to, also when its node is away; None: a
                 number is free when its node has gone.
+            outline: The model's, for clients of slices.
         """
         self.grid, self.deadline, self.warn, self.check, self.tell = grid, deadline, warn, check, tell
+        self._outline = outline
         self._members: dict[int, Member] = {}  # by node, in the order of meeting
         self.refused: dict[int, str] = {}
         """Node -> why it takes no part in this round."""
@@ -103,7 +106,7 @@ class Enrolment:
     def _ask(self, nodes: list[int]) -> None:
         messages = [
             Message(
-                limited(who_are_you(self._told.get(node)), self.deadline),
+                outlined(limited(who_are_you(self._told.get(node)), self.deadline), self._outline),
                 dst_node_id=node,
                 message_type=MessageType.QUERY,
             )

@@ -14,7 +14,17 @@ from flwr.serverapp.strategy import Strategy
 from fedfibos.analysis.cautions import cautions
 from fedfibos.flower.attempts import Attempts
 from fedfibos.flower.finished import Round, clients_of
-from fedfibos.flower.messages import Member, arrays_of, limited, params_in, payload_in, payload_record, size_of
+from fedfibos.flower.lean import SentOutline
+from fedfibos.flower.messages import (
+    Member,
+    arrays_of,
+    limited,
+    outlined,
+    params_in,
+    payload_in,
+    payload_record,
+    size_of,
+)
 from fedfibos.flower.quarantine import Quarantine
 from fedfibos.flower.roster import Enrolment, Roster
 from fedfibos.flower.selection import Selection
@@ -85,7 +95,7 @@ class SubmodelStrategy(Strategy):
         self._params: Params | None = None
         self._cohort: list[Client] = []
         self._sent: list[_Sent] = []
-        self._selection = Selection(task)
+        self._selection, self._outline = Selection(task), SentOutline(task)
         self._enrolment: Enrolment | None = None
         self._roster: Roster = {}
         self._warned: frozenset[float] = frozenset()
@@ -95,10 +105,11 @@ class SubmodelStrategy(Strategy):
     ) -> list[Message]:
         """Sample the cohort, extract every client's submodel and encode it."""
         task, federation = self.task, self.task.federation
+        self._params = params_in(arrays, task.model.layout)
         if self._enrolment is None:
             bound = self._keys if federation.bind_keys else None
-            self._enrolment = Enrolment(grid, federation.deadline, LOG.warning, self._check, LOG.info, bound)
-        self._params = params_in(arrays, task.model.layout)
+            outline = self._outline.at_enrolment(self.state, self._params)
+            self._enrolment = Enrolment(grid, federation.deadline, LOG.warning, self._check, LOG.info, bound, outline)
         self._roster = self._gathered(self._enrolment)
         self._cohort, self._selection = self._sample(), Selection(task)
         self._warn_of_fleet()
@@ -109,6 +120,7 @@ class SubmodelStrategy(Strategy):
         for client, submodel in jobs:
             payload = encode_download(client, submodel, self._params, task.model)
             content = limited(payload_record(payload), federation.deadline)
+            content = outlined(content, self._outline.beside(submodel))
             message = Message(content, dst_node_id=self._roster[client.id].node, message_type=MessageType.TRAIN)
             messages.append(message)
             # Without the message: the list is Flower's, which lets go of it once all are sent.

@@ -22,10 +22,24 @@ from fedfibos.config.sections import CONFIG, Budget, MethodChoice, Positive, See
 from fedfibos.method import ClientScored, Method
 from fedfibos.model import Model, model_of
 from fedfibos.training import LocalTraining
+from fedfibos.wire.model_outline import Outline
 from fedfibos.wire.precision import Precision
 
 Settings = Mapping[str, bool | int | float | str]
 """Flower's run configuration: dotted keys."""
+
+
+class OutlinedSettings(dict[str, bool | int | float | str]):
+    """The run configuration with what the server says of the model: for :func:`task_of`, which then derives nothing.
+
+    Attributes:
+        outline: The model's.
+    """
+
+    def __init__(self, config: Settings, outline: Outline) -> None:
+        super().__init__(config)
+        self.outline = outline
+
 
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
@@ -168,7 +182,8 @@ def task_of(module: nn.Module, config: Settings, *, example: Inputs | None = Non
         **({"held": list(held)} if held else {}),
         **({"app": own} if own else {}),
     }
-    model = model_of(module, held=held, example=example)
+    outline = config.outline if isinstance(config, OutlinedSettings) else None
+    model = model_of(module, held=held, example=example) if outline is None else outline.model(module, example)
     return Task(choice.build(), model, local, federation, seed, tomli_w.dumps(resolved))
 
 

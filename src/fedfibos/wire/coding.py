@@ -360,10 +360,7 @@ def _slice_of(reader: Reader, model: Model) -> Slice:
         if axis is None or axis in widths or not 1 <= width <= model.axes.sizes[axis]:
             raise WireError(f"a slice's axis {number} of width {width} is not one of the model's {len(axes)} axes")
         widths[axis] = width
-    small = model.axes.small_layout(model.layout, widths)
-    held = model.axes.num_units - sum(model.axes.sizes[axis] - width for axis, width in widths.items())
-    units = torch.arange(held)
-    return Slice(torch.arange(small.size), small, tuple(widths.items()), units=units, num_units=model.axes.num_units)
+    return model.axes.own_view(model.layout, widths)
 
 
 def _dense(submodel: Submodel, local: Tensor) -> Tensor:
