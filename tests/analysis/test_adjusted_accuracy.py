@@ -15,6 +15,7 @@ from fedfibos.export.formats import submodel_module
 from fedfibos.local import local_training
 from fedfibos.methods import METHODS
 from fedfibos.model import model_of
+from fedfibos.params import Params
 from fedfibos.submodel import full
 from fedfibos.training import LocalTraining
 from fedfibos.types import Client
@@ -114,10 +115,10 @@ def test_a_checkpoint_evaluated_again_gives_the_numbers_of_the_run(tmp_path, pre
 def test_logits_that_are_no_numbers_are_no_class():
     """argmax would make them the first class, which some examples are of."""
     module = nn.Linear(1, 2, bias=False)
-    module.weight.data = torch.tensor([[float("nan")], [1.0]])
     model = model_of(module)
+    params = Params(model.layout, torch.tensor([float("nan"), 1.0]))
     test = TensorData(torch.ones(3, 1), torch.tensor([0, 0, 1]))
-    hits = correct(model, model.initial_params(), Trial(full(model.layout)), test, 2)
+    hits = correct(model, params, Trial(full(model.layout)), test, 2)
     assert hits.tolist() == [[False] * 3] * 2
 
 

@@ -827,7 +827,7 @@ class Endless(nn.Module):
 
 def test_the_work_of_a_trace_is_bounded(monkeypatch):
     monkeypatch.setattr("fedfibos.channels.trace.MOST_OPERATIONS", 2_000)
-    message = r"'the model': one forward pass takes more than 2,000 operations to follow; give a shorter example batch"
+    message = r"one forward pass takes more than 2,000 operations to follow; give a shorter example batch"
     with pytest.raises(ValueError, match=message):
         derive_axes(Endless(), images())
 

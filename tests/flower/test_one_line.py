@@ -46,16 +46,15 @@ def as_flower():
 
 
 class Flat(nn.Module):
-    """A slice of it cannot run: its width is written into it."""
+    """It cannot be sliced: it sorts its channels."""
 
     def __init__(self):
         super().__init__()
         torch.manual_seed(0)
-        self.conv, self.head = nn.Conv2d(1, 8, 3), nn.Linear(36, 10)
-        self.register_buffer("mix", torch.full((8,), 0.125))
+        self.conv, self.head = nn.Conv2d(1, 8, 3), nn.Linear(8, 10)
 
     def forward(self, x):
-        return self.head(torch.einsum("bchw,c->bhw", self.conv(x), self.mix).reshape(len(x), 36))
+        return self.head(self.conv(x).mean((2, 3)).sort(dim=1).values)
 
 
 def flat(config):
@@ -72,10 +71,8 @@ def test_a_slice_that_cannot_run_is_one_line(tmp_path, as_flower):
     nodes = {n: Node({"client-id": n, "capacity": 0.25}, client_app(flat, template.data)) for n in range(3)}
     said = as_flower(server_app(flat, template.test), config, LocalGrid(nodes, config))
     (line,) = ends(said)
-    assert line == (
-        "the run ends: no capacity has a submodel of this model: slicing needs every sliced tensor to be trained, "
-        "got the frozen 'mix', whose channels are cut: train it, or use a method of masks"
-    )
+    assert line.startswith("the run ends: no capacity has a submodel of this model: ")
+    assert "'conv'" in line
     assert "Traceback" not in said
     assert not (tmp_path / "run").exists()
 

@@ -255,7 +255,7 @@ bags.encode = encode
     assert encoded.inputs.shape == (2, 8)
     with pytest.raises(ValueError, match="model 'my_bags:plain' takes tensors, the data set has texts"):
         encode("my_bags:plain", data, {})
-    with pytest.raises(ValueError, match=r"model\.name = 'my_bags:bags' fails with TypeError"):
+    with pytest.raises(ValueError, match=r"TypeError: .*wordz.* \(in model\.name = 'my_bags:bags'\)"):
         encode("my_bags:bags", data, {"wordz": 8})
 
 

@@ -199,7 +199,7 @@ def _check_submodels(task: Task) -> None:
         try:
             task.method.extract(task.model, state, params, client)
         except ValueError as error:
-            faults.add(str(error))
+            faults.add(str(error).replace(f"capacity {capacity:g}", "any capacity"))  # the same fault at each
         else:
             return
     if len(faults) == 1:
