@@ -66,6 +66,7 @@ def without_times(lines: list[dict]) -> list[dict]:
     return [{key: value for key, value in line.items() if key != "seconds"} for line in lines]
 
 
+CHANNELS = ("method.name=fedfibos-channels", "local.nested=0.5", "federation.capacities={1.0=0.5,0.5=0.5}")
 PERSONAL = ("method.sharing=client", "method.prior=none", "evaluation.submodel_clients=1")
 
 
@@ -85,7 +86,7 @@ def test_batch_norm_is_recalibrated_and_workers_do_not_matter(toml, tmp_path):
     assert one["global_accuracy"] == two["global_accuracy"]
 
 
-@pytest.mark.parametrize("overrides", [(), PERSONAL])
+@pytest.mark.parametrize("overrides", [(), PERSONAL, CHANNELS])
 def test_ctrl_c_finishes_the_round_and_resume_gives_the_same_bytes(toml, tmp_path, overrides):
     whole = run(toml, tmp_path / "whole", *overrides)
 

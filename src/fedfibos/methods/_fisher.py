@@ -86,6 +86,14 @@ def _unsqueeze(inputs: Inputs) -> Inputs:
     return {name: tensor.unsqueeze(0) for name, tensor in inputs.items()}
 
 
+def check_average(ema_rate: float, blend: float) -> None:
+    """Raise ValueError unless α is in [0, 1) and β, the client's part in a blend, in [0, 1]."""
+    if not 0.0 <= ema_rate < 1.0:
+        raise ValueError(f"ema_rate must be in [0, 1), got {ema_rate}")
+    if not 0.0 <= blend <= 1.0:
+        raise ValueError(f"blend must be in [0, 1], got {blend}")
+
+
 @dataclass(frozen=True)
 class Ema:
     """f̄ ← α f̄ + (1 − α) f̂ on the observed coordinates (equation 11), stored as one vector.

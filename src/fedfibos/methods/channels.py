@@ -34,7 +34,7 @@ from fedfibos.channels.nested import UNSEEN
 from fedfibos.common.field_checks import check_fields, check_positive
 from fedfibos.local import local_training
 from fedfibos.method import Idle
-from fedfibos.methods._fisher import Ema
+from fedfibos.methods._fisher import Ema, check_average
 from fedfibos.methods._gates import GateObserver, LeftOut
 from fedfibos.methods._slicing import costs_of, prefix, slice_of, width_of
 from fedfibos.model import Model
@@ -81,10 +81,7 @@ class FedFIbOSChannels:
     def __post_init__(self) -> None:
         check_fields(self)
         check_positive(self, "server_lr")
-        if not 0.0 <= self.ema_rate < 1.0:
-            raise ValueError(f"ema_rate must be in [0, 1), got {self.ema_rate}")
-        if not 0.0 <= self.blend <= 1.0:
-            raise ValueError(f"blend must be in [0, 1], got {self.blend}")
+        check_average(self.ema_rate, self.blend)
         if self.every < 1:
             raise ValueError(f"every must be at least 1, got {self.every}")
         if self.hysteresis < 0.0:

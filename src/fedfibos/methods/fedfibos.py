@@ -37,7 +37,7 @@ from fedfibos.common.field_checks import check_fields, check_positive
 from fedfibos.common.streams import stream
 from fedfibos.local import local_training
 from fedfibos.method import Idle
-from fedfibos.methods._fisher import Ema, FisherObserver
+from fedfibos.methods._fisher import Ema, FisherObserver, check_average
 from fedfibos.model import Model
 from fedfibos.params import Params
 from fedfibos.submodel import Mask, Submodel, full, layer_budgets, mask_by_layer, mask_from_scores
@@ -99,10 +99,7 @@ class FedFIbOS:
     def __post_init__(self) -> None:
         check_fields(self)
         check_positive(self, "server_lr")
-        if not 0.0 <= self.ema_rate < 1.0:
-            raise ValueError(f"ema_rate must be in [0, 1), got {self.ema_rate}")
-        if not 0.0 <= self.blend <= 1.0:
-            raise ValueError(f"blend must be in [0, 1], got {self.blend}")
+        check_average(self.ema_rate, self.blend)
         if len(self.exponents) != 2 or min(self.exponents) < 0 or max(self.exponents) == 0:
             raise ValueError(f"exponents must be two numbers, 0 or above and not both 0, got {list(self.exponents)}")
         if self.dense_every < 0:
