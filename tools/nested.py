@@ -25,6 +25,7 @@ LINES = {
     "fedfibos-nested": "FedFIbOS, nested steps",
     "saliency": "FedFIbOS, saliency",
     "saliency-nested": "FedFIbOS, saliency, nested steps",
+    "saliency-nested-rare": "the same, estimates in every tenth round",
     "channels": "FedFIbOS on channels",
     "channels-nested": "FedFIbOS on channels, nested steps",
 }

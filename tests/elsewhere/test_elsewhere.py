@@ -64,6 +64,7 @@ VARIANTS = {
     "magnitude": [FEDFIBOS, "method.criterion='magnitude'"],
     "literal": [FEDFIBOS, "method.fisher='literal'", "method.average='participants'"],
     "dense now and then": [FEDFIBOS, "method.dense_every=2"],
+    "estimates now and then": [FEDFIBOS, "method.estimate_every=2"],
     "per example": [FEDFIBOS, "method.fisher_from='per_example'", "model.norm='group'"],
     "adamw, clipping": [FEDFIBOS, "local.optimizer='adamw'", "local.lr=0.01", "local.clip_norm=0.5"],
     "momentum, epochs": [FEDFIBOS, "local={epochs=1,batch_size=8,lr=0.05,momentum=0.9,weight_decay=0.001}"],

@@ -38,6 +38,7 @@ import pytest
 import torch
 from torch import nn
 
+from fedfibos.aggregate import Sums
 from fedfibos.data.images import TensorData
 from fedfibos.methods.fedfibos import PRESETS, FedFIbOS
 from fedfibos.model import Model, model_of
@@ -206,6 +207,33 @@ def test_dense_every_estimates_everywhere_on_those_rounds():
         assert upload.statistic[2].item() == (1.0 if observed == "all" else 0.0)
 
 
+def test_estimate_every_estimates_on_those_rounds_alone_and_the_score_waits_in_between():
+    method, model = FedFIbOS(estimate_every=3, ema_rate=0.5), linear()
+    params = model.initial_params()
+    state = method.init(params)
+    scores = []
+    for t in range(4):
+        client = clients(t)[0]
+        submodel = method.extract(model, state, params, client)
+        upload = method.train(model, params, submodel, client)
+        assert (upload.statistic is not None) == (t in (0, 3))
+        before = state
+        sums = Sums(model.layout, params.flat.device)
+        sums.add(upload, 1.0)
+        state, params = method.aggregate(state, params, sums)
+        scores.append(torch.equal(state.tensors["score"], before.tensors["score"]))
+    assert scores == [False, True, True, False]
+
+
+def test_dense_rounds_estimate_whatever_estimate_every_says():
+    method, model = FedFIbOS(estimate_every=100, dense_every=2), linear()
+    params = model.initial_params()
+    for t, sent in ((0, True), (1, False), (2, True)):
+        client = clients(t)[1]
+        submodel = method.extract(model, method.init(params), params, client)
+        assert (method.train(model, params, submodel, client).statistic is not None) == sent
+
+
 def test_random_masks_are_nested_when_shared_and_change_with_the_round():
     method, model = FedFIbOS(criterion="random"), model_of(nn.Linear(30, 10))
     params = model.initial_params()
@@ -233,6 +261,7 @@ def test_algorithm1_is_the_letter_of_algorithm_1():
         ({"ema_rate": 1.0}, r"ema_rate must be in \[0, 1\), got 1.0"),
         ({"blend": 1.5}, r"blend must be in \[0, 1\], got 1.5"),
         ({"dense_every": -1}, "dense_every must be 0 or positive, got -1"),
+        ({"estimate_every": 0}, "estimate_every must be 1 or more, got 0"),
         ({"criterion": "salience"}, "criterion must be .*did you mean 'saliency'"),
         ({"criterion": "power", "exponents": (0.0, 0.0)}, "exponents must be two numbers, 0 or above and not both 0"),
         ({"criterion": "power", "exponents": (1.0, -1.0)}, "exponents must be two numbers, 0 or above and not both 0"),

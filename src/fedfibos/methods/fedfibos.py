@@ -80,6 +80,9 @@ class FedFIbOS:
         server_lr: η_s.
         dense_every: Make every such round's estimates dense (0: never), for fleets in which no client ever holds
             some coordinate, so that ``held`` would never observe it.
+        estimate_every: Clients estimate and upload f̂ in every such round, from round 0, and in dense ones; the score
+            stays as it is in between. An estimate doubles a round's upload: with 10 a run sends 1.1 times what a
+            method without estimates does. One observation moves f̄ by 1 − α, however many rounds lie before it.
     """
 
     fisher: Literal["auto", "held", "dense", "literal"] = "auto"
@@ -95,6 +98,7 @@ class FedFIbOS:
     ema_rate: float = 0.8
     server_lr: float = 1.0
     dense_every: int = 0
+    estimate_every: int = 1
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -104,6 +108,8 @@ class FedFIbOS:
             raise ValueError(f"exponents must be two numbers, 0 or above and not both 0, got {list(self.exponents)}")
         if self.dense_every < 0:
             raise ValueError(f"dense_every must be 0 or positive, got {self.dense_every}")
+        if self.estimate_every < 1:
+            raise ValueError(f"estimate_every must be 1 or more, got {self.estimate_every}")
         if self.fisher == "auto":
             object.__setattr__(self, "fisher", "held" if self.sharing == "shared" else "dense")
         if self.prior == "auto":
@@ -187,11 +193,12 @@ class FedFIbOS:
 
     def train(self, model: Model, params: Params, submodel: Submodel, client: Client) -> Upload:
         """Lines 10 to 18: local steps, squaring each step's gradients on the way."""
-        if not self._estimates:
+        now_dense = self.dense_every > 0 and client.round % self.dense_every == 0
+        if not self._estimates or not (now_dense or client.round % self.estimate_every == 0):
             return local_training(model, params, submodel, client)
         observer = FisherObserver(model, self.fisher_from)
         upload = local_training(model, params, submodel, client, observe=observer)
-        dense = self.fisher == "dense" or (self.dense_every > 0 and client.round % self.dense_every == 0)
+        dense = self.fisher == "dense" or now_dense
         estimate = observer.estimate(None if dense else submodel)
         return replace(upload, statistic=estimate, observed="held" if self.fisher == "held" and not dense else "all")
 
@@ -292,7 +299,7 @@ IDLE: tuple[Idle, ...] = (
     (("exponents",), "criterion", ("power",)),
     (("sharing",), "criterion", ("fisher", "ssp", "saliency", "power", "random")),
     (
-        ("ema_rate", "prior", "fisher", "fisher_from", "dense_every"),
+        ("ema_rate", "prior", "fisher", "fisher_from", "dense_every", "estimate_every"),
         "criterion",
         ("fisher", "ssp", "saliency", "power"),
     ),
