@@ -13,8 +13,9 @@ from torch import Tensor, nn
 
 from fedfibos.backend.optimizers import optimiser
 from fedfibos.backend.recorded import Replayed, can_record
+from fedfibos.backend.workspace import Workspace
 from fedfibos.common.inputs import Inputs, forward
-from fedfibos.model import Model, Workspace
+from fedfibos.model import Model
 from fedfibos.params import Params
 from fedfibos.steps.loss import Loss, counted_of, distillation, loss_of
 from fedfibos.steps.nested import Constrain, drawn_members, enter, spread_out, take_over

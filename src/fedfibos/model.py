@@ -9,124 +9,21 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from fedfibos.backend.recorded import recorder
+from fedfibos.backend.workspace import Workspace
 from fedfibos.channels.axes import Axes
 from fedfibos.channels.check import check_permutations
 from fedfibos.channels.costs import Cost, parameter_cost
 from fedfibos.channels.declared import named_axes, named_units
 from fedfibos.channels.derive import derive_axes
-from fedfibos.channels.fixed import cut, fixed_tensors, kept_channels
+from fedfibos.channels.fixed import channels_of, cut, fixed_tensors
 from fedfibos.channels.macs import mac_cost
 from fedfibos.channels.nested import Chain, chain
 from fedfibos.channels.resize import resized
-from fedfibos.common.copies import copied
 from fedfibos.common.inputs import Inputs
-from fedfibos.common.unallocated import allocation
-from fedfibos.params import Layout, Params, check_finite, layout_of, maskable_names, params_of, without_overlaps
-from fedfibos.probes.memory import changed_by_forward, check_kept, check_own_memory
+from fedfibos.params import Layout, Params, check_finite, layout_of, maskable_names, params_of
+from fedfibos.probes.memory import changed_by_forward, check_own_memory
 from fedfibos.probes.zeros import intolerant_of_zeros
 from fedfibos.submodel import Submodel
-
-
-class Workspace:
-    """Scratch space: a copy of a module whose parameters are views of one flat vector.
-
-    Loading a client's values, reading the trained ones back and averaging are then single passes over
-    contiguous memory, and one copy of the module serves every client of the same shape in turn.
-
-    Attributes:
-        module: The copy.
-        layout: Where its tensors lie in the flat vector.
-        values: float32, shape ``(layout.size,)``: the module's parameters.
-        parameters: The module's parameters, in layout order.
-        recorder: What records its training steps; None where they are launched kernel by kernel.
-    """
-
-    def __init__(self, module: nn.Module, layout: Layout, device: torch.device, recorded: bool = False) -> None:
-        # A copy, as its buffers are written in place.
-        self.module = without_overlaps(copied(module, allocation(module))).to(device)
-        self.layout = layout
-        self.values = torch.zeros(layout.size, device=device)
-        named = dict(self.module.named_parameters())
-        self.parameters = [named[name] for name in layout.names]
-        self._views = layout.views(self.values)
-        self._reattach()
-        trained = {id(parameter): name for name, parameter in zip(layout.names, self.parameters, strict=True)}
-        self._owners = [
-            (owner, key, parameter, trained[id(parameter)])
-            for owner in self.module.modules()
-            for key, parameter in owner._parameters.items()
-            if parameter is not None and id(parameter) in trained
-        ]
-        self._moved = False
-        self._buffers = [
-            (owner, name, buffer) for owner in self.module.modules() for name, buffer in owner._buffers.items()
-        ]
-        self._named_buffers = dict(self.module.named_buffers())
-        self._held = [buffer for _, _, buffer in self._buffers if buffer is not None]
-        self._initial = [buffer.clone() for buffer in self._held]
-        self.has_batch_norm = has_batch_norm(module)
-        self.recorder = recorder(device) if recorded else None
-
-    def rebound(self) -> bool:
-        """Whether the module has put other tensors, or other memory, in place of its own since :meth:`load`."""
-        return self._moved or any(owner._buffers.get(name) is not buffer for owner, name, buffer in self._buffers)
-
-    def fetch(self) -> bool:
-        """After a forward pass: bring in values that the module has put into memory of its own; whether there were any.
-
-        A module may do so (``weight.data = renorm(weight.data)``): the flat vector has them then, and the parameters
-        are views of it again.
-
-        Raises:
-            ValueError: A parameter has another shape, or another tensor is in its place.
-        """
-        moved = False
-        for owner, key, parameter, name in self._owners:
-            if owner._parameters.get(key) is not parameter:
-                check_kept(name, parameter, owner._parameters.get(key), parameter.shape)
-        for name, parameter, view in zip(self.layout.names, self.parameters, self._views, strict=True):
-            if not _lies_as(parameter, view):
-                check_kept(name, parameter, parameter, view.shape)
-                view.copy_(parameter.detach().clone())  # its memory may be the view's own, in another order
-                moved = True
-        if moved:
-            self._reattach()
-            self._moved = True
-        return moved
-
-    def _reattach(self) -> None:
-        for parameter, view in zip(self.parameters, self._views, strict=True):
-            if not _lies_as(parameter, view):
-                parameter.data = view
-
-    def hold(self, fixed: Mapping[str, Tensor]) -> None:
-        """Give tensors that are not trained these values, which :meth:`load` keeps."""
-        named = {**dict(self.module.named_parameters()), **self._named_buffers}
-        places = {id(buffer): i for i, buffer in enumerate(self._held)}
-        for name, value in fixed.items():
-            named[name].detach().copy_(value)
-            if id(named[name]) in places:
-                self._initial[places[id(named[name])]].copy_(value)
-
-    def load(self, values: Tensor) -> nn.Module:
-        """Copy a local vector in and put buffers back to their initial values: no trace of the last client."""
-        for owner, key, parameter, _ in self._owners:
-            owner._parameters[key] = parameter
-        self._reattach()
-        self._moved = False
-        self.values.copy_(values)
-        for owner, name, buffer in self._buffers:
-            owner._buffers[name] = buffer  # a module may have put another tensor in its place
-        if self._held:
-            torch._foreach_copy_(self._held, self._initial)
-        return self.module
-
-
-def _lies_as(parameter: Tensor, view: Tensor) -> bool:
-    """Whether a parameter has the memory of a view, entry for entry."""
-    return parameter.data_ptr() == view.data_ptr() and parameter.stride() == view.stride()
-
 
 MOST_WORKSPACES = 16
 """Of slices. A round's capacities are fewer; a family's members count too."""
@@ -302,17 +199,8 @@ class Model:
         for oldest in slices[:-MOST_WORKSPACES]:
             del self._workspaces[oldest]
         if widths is not None and self._fixed:
-            work.hold(cut(self._fixed, self.axes, self._channels(submodel, within)))
+            work.hold(cut(self._fixed, self.axes, channels_of(self.axes, self.layout, submodel, within)))
         return work
-
-    def _channels(self, submodel: Submodel, within: Submodel | None) -> dict[str, Tensor]:
-        """Axis -> the channels of the full model that a slice holds; axes that it does not cut are left out."""
-        if within is None or within.widths is None:
-            return kept_channels(self.axes, self.layout, {}, submodel)
-        outer = kept_channels(self.axes, self.layout, {}, within)
-        widths = {axis: kept.numel() for axis, kept in outer.items()}
-        inner = kept_channels(self.axes, within.local_layout(self.layout), widths, submodel)
-        return {**outer, **{axis: outer[axis][kept] if axis in outer else kept for axis, kept in inner.items()}}
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle without the scratch space."""
@@ -394,39 +282,3 @@ def _layout_around(module: nn.Module, whole: Sequence[str], ranked: Sequence[str
             f"values that are not finite; {advice}"
         )
     return layout_of(module, left)
-
-
-def has_batch_norm(module: nn.Module) -> bool:
-    """True where a training step normalises over the batch."""
-    return any(isinstance(m, nn.modules.batchnorm._BatchNorm) for m in module.modules())
-
-
-def keeps_statistics(module: nn.Module) -> bool:
-    """True where evaluation normalises by statistics kept from training: batch norm, and instance norm that tracks."""
-    norms = (m for m in module.modules() if isinstance(m, nn.modules.batchnorm._NormBase))
-    return has_batch_norm(module) or any(norm.track_running_stats for norm in norms)
-
-
-def without_absent_classes(model: Model, layout: Layout, labels: Tensor) -> Tensor:
-    """bool, shape ``(layout.size,)``: False on the classifier's entries of classes without an example.
-
-    Args:
-        model: Knows which dimensions are classes (from its axes).
-        layout: The full layout, or that of a slice.
-        labels: Classes of the client's examples.
-
-    Raises:
-        ValueError: The model's table of axes names no classes.
-    """
-    if not model.axes.classes:
-        raise ValueError(
-            "absent_labels = 'mask' needs the classifier's class rows, got a table of axes without classes"
-        )
-    held = torch.ones(layout.size, dtype=torch.bool)
-    present = labels.unique().cpu()
-    for name, view in zip(layout.names, layout.views(held), strict=True):
-        if (dim := model.axes.classes.get(name)) is not None:
-            absent = torch.ones(view.shape[dim], dtype=torch.bool)
-            absent[present] = False
-            view.index_fill_(dim, absent.nonzero().squeeze(1), False)
-    return held

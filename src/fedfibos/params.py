@@ -213,3 +213,21 @@ def params_of(module: nn.Module, layout: Layout) -> Params:
     named = dict(module.named_parameters())
     flat = torch.cat([named[name].detach().reshape(-1) for name in layout.names])
     return Params(layout, flat.to(torch.float32))
+
+
+def check_kept(name: str, parameter: nn.Parameter, now: Tensor | None, shape: torch.Size) -> None:
+    """Raise ValueError unless a parameter is still in its place after a forward pass, and of its shape.
+
+    Args:
+        name: The parameter's name.
+        parameter: As it was before the pass.
+        now: What the module has under its name.
+        shape: Its shape before the pass.
+    """
+    if now is not parameter:
+        raise ValueError(
+            f"forward puts another tensor in the place of parameter {name!r}, which would not be trained: change its "
+            "values instead (copy_, .data = ...)"
+        )
+    if parameter.shape != shape:
+        raise ValueError(f"forward must leave parameter {name!r} its shape {tuple(shape)}, got {tuple(now.shape)}")

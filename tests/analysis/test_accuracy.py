@@ -13,8 +13,10 @@ from torch import nn
 
 from fedfibos.analysis.accuracy import accuracy, evaluate
 from fedfibos.common.statistics import Spread, spread
+from fedfibos.config.choices import MethodChoice, ModelChoice
 from fedfibos.config.experiment import Experiment
-from fedfibos.config.sections import Evaluation, Federation, MethodChoice, ModelChoice
+from fedfibos.config.federation import Federation
+from fedfibos.config.sections import Evaluation
 from fedfibos.model import model_of
 from fedfibos.report.groups import Group, Problem
 from fedfibos.report.records import Record

@@ -9,9 +9,10 @@ from torch import Tensor, nn
 
 from fedfibos.methods import METHODS
 from fedfibos.methods._slicing import prefix, scaler_cautions, slice_of, train_slice, width_of
-from fedfibos.model import Model, model_of, without_absent_classes
+from fedfibos.model import Model, model_of
 from fedfibos.models import build
 from fedfibos.round import federated_round
+from fedfibos.steps.loss import without_absent_classes
 from fedfibos.submodel import Slice, full
 from fedfibos.training import LocalTraining
 from fedfibos.types import Client, State

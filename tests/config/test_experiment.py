@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 
 from fedfibos.common.validation import ExperimentError
+from fedfibos.config.choices import MethodChoice, ModelChoice
 from fedfibos.config.experiment import Experiment, load_experiment, to_toml
-from fedfibos.config.sections import Data, Federation, MethodChoice, ModelChoice
+from fedfibos.config.federation import Federation
+from fedfibos.config.sections import Data
 from fedfibos.data.partition import Partition
 from fedfibos.methods import FedAvg, FedFIbOS
 from fedfibos.training import LocalTraining

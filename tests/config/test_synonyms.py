@@ -4,7 +4,8 @@ import pytest
 
 from fedfibos.cli import main
 from fedfibos.common.validation import did_you_mean
-from fedfibos.config.sections import SECTIONS, field_names
+from fedfibos.config.choices import field_names
+from fedfibos.config.sections import SECTIONS
 from fedfibos.config.synonyms import ELSEWHERE, OURS, WITHIN, synonym
 from fedfibos.data.partition import Partition
 

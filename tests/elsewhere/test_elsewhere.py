@@ -15,7 +15,7 @@ import pytest
 import torch
 from rich.console import Console
 
-import fedfibos.model
+import fedfibos.backend.workspace
 from fedfibos.analysis.cost import cost
 from fedfibos.backend.topk import top_k
 from fedfibos.cli.audit import audit_run
@@ -111,7 +111,7 @@ def device() -> torch.device:
 @pytest.fixture
 def watched(monkeypatch) -> Watched:
     record = Watched()
-    monkeypatch.setattr(fedfibos.model, "recorder", lambda device: None if device.type == "cpu" else record)
+    monkeypatch.setattr(fedfibos.backend.workspace, "recorder", lambda device: None if device.type == "cpu" else record)
     return record
 
 

@@ -23,9 +23,10 @@ from fedfibos.methods import PRESETS
 from fedfibos.methods.fedrolex import FedRolex
 from fedfibos.methods.fiarse import FIARSE
 from fedfibos.methods.heterofl import HeteroFL
-from fedfibos.model import Model, model_of, without_absent_classes
+from fedfibos.model import Model, model_of
 from fedfibos.params import Layout, Params, params_of
 from fedfibos.round import federated_round
+from fedfibos.steps.loss import without_absent_classes
 from fedfibos.submodel import Mask, Slice
 from fedfibos.training import LocalTraining
 from fedfibos.types import Client, State, Upload

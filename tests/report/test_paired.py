@@ -5,8 +5,10 @@ from dataclasses import replace
 import pytest
 
 from fedfibos.common.statistics import spread
+from fedfibos.config.choices import MethodChoice, ModelChoice
 from fedfibos.config.experiment import Experiment
-from fedfibos.config.sections import Data, Federation, MethodChoice, ModelChoice
+from fedfibos.config.federation import Federation
+from fedfibos.config.sections import Data
 from fedfibos.report.forest import forest
 from fedfibos.report.groups import Group, Problem
 from fedfibos.report.looks import COLOURS, looks

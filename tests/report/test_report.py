@@ -15,8 +15,10 @@ from fedfibos.cli import main
 from fedfibos.cli.exit_codes import REFUSED
 from fedfibos.cli.methods import summary
 from fedfibos.common.statistics import Spread
+from fedfibos.config.choices import MethodChoice, ModelChoice
 from fedfibos.config.experiment import Experiment, to_toml
-from fedfibos.config.sections import Data, Evaluation, Federation, MethodChoice, ModelChoice
+from fedfibos.config.federation import Federation
+from fedfibos.config.sections import Data, Evaluation
 from fedfibos.data.partition import Partition
 from fedfibos.methods import METHODS
 from fedfibos.report import build_report, figures, html, tables, write_report

@@ -28,11 +28,12 @@ from fedfibos.analysis.class_priors import ClassPriors
 from fedfibos.analysis.class_scores import balanced_accuracy, macro_f1, majority_share
 from fedfibos.analysis.selections import Diagnostics
 from fedfibos.common.inputs import Inputs, forward
+from fedfibos.common.norms import keeps_statistics
 from fedfibos.common.statistics import mean
 from fedfibos.common.streams import stream
 from fedfibos.local import seeded
 from fedfibos.method import Method
-from fedfibos.model import Model, keeps_statistics
+from fedfibos.model import Model
 from fedfibos.params import Params
 from fedfibos.submodel import Submodel
 from fedfibos.types import Client, Dataset, State

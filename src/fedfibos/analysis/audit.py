@@ -17,10 +17,11 @@ from torch import Tensor, nn
 
 from fedfibos.analysis.accuracy import Trial, correct, right, share
 from fedfibos.common.inputs import forward
+from fedfibos.common.norms import has_batch_norm
 from fedfibos.common.streams import stream
 from fedfibos.local import seeded
 from fedfibos.method import Method
-from fedfibos.model import Model, has_batch_norm
+from fedfibos.model import Model
 from fedfibos.params import Params
 from fedfibos.submodel import Submodel
 from fedfibos.types import Client, Dataset, State

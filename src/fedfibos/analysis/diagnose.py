@@ -31,10 +31,11 @@ from fedfibos.analysis.theory import (
     surrogate,
 )
 from fedfibos.backend.topk import top_k
+from fedfibos.common.norms import has_batch_norm
 from fedfibos.common.statistics import spread
 from fedfibos.method import Method, Scored
 from fedfibos.methods._fisher import PerExampleError
-from fedfibos.model import Model, has_batch_norm
+from fedfibos.model import Model
 from fedfibos.params import Params
 from fedfibos.steps.loss import cross_entropy_loss
 from fedfibos.submodel import Mask, Submodel, budget

@@ -75,3 +75,20 @@ def kept_channels(axes: Axes, layout: Layout, outer: Mapping[str, int], submodel
 def _stride(shape: tuple[int, ...], at: int) -> int:
     """Scalars from one entry of a dimension to the next."""
     return int(torch.Size(shape[at + 1 :]).numel())
+
+
+def channels_of(axes: Axes, layout: Layout, submodel: Submodel, within: Submodel | None) -> dict[str, Tensor]:
+    """Axis -> the channels of the full model that a slice holds; axes that it does not cut are left out.
+
+    Args:
+        axes: Of the full model.
+        layout: Of the full model.
+        submodel: The slice.
+        within: The slice it is a nested member of, where it is one.
+    """
+    if within is None or within.widths is None:
+        return kept_channels(axes, layout, {}, submodel)
+    outer = kept_channels(axes, layout, {}, within)
+    widths = {axis: kept.numel() for axis, kept in outer.items()}
+    inner = kept_channels(axes, within.local_layout(layout), widths, submodel)
+    return {**outer, **{axis: outer[axis][kept] if axis in outer else kept for axis, kept in inner.items()}}

@@ -17,8 +17,10 @@ from rich.table import Table
 from fedfibos.cli.progress import RunProgress, progress_on
 from fedfibos.cli.results import SUMMARIES, show_rejected
 from fedfibos.common.formatting import percent
+from fedfibos.config.choices import MethodChoice, ModelChoice
 from fedfibos.config.experiment import Experiment
-from fedfibos.config.sections import Data, Evaluation, Federation, MethodChoice, ModelChoice
+from fedfibos.config.federation import Federation
+from fedfibos.config.sections import Data, Evaluation
 from fedfibos.data.partition import Partition
 from fedfibos.simulation import simulate
 from fedfibos.training import LocalTraining

@@ -19,10 +19,11 @@ from rich.filesize import decimal
 from fedfibos.channels.costs import Bounded
 from fedfibos.cli.terminal import warn
 from fedfibos.common.inputs import Inputs
+from fedfibos.common.norms import keeps_statistics
 from fedfibos.data.images import ImageData
 from fedfibos.export.formats import describe, export_submodel, submodel_module
 from fedfibos.method import Method
-from fedfibos.model import Model, keeps_statistics
+from fedfibos.model import Model
 from fedfibos.runs.checkpoint import Checkpoint, CheckpointStore
 from fedfibos.runs.files import CONFIG
 from fedfibos.runs.record import RunDirectory

@@ -13,19 +13,12 @@ from pydantic.dataclasses import dataclass
 
 from fedfibos.common.validation import ExperimentError, checked
 from fedfibos.config.capacities import Capacities
+from fedfibos.config.choices import MethodChoice, ModelChoice
+from fedfibos.config.federation import Federation
 from fedfibos.config.keys import check_keys
 from fedfibos.config.layers import Layer, as_layers, merge, read_layers, source_of, toml_in
-from fedfibos.config.sections import (
-    CONFIG,
-    SECTIONS,
-    Data,
-    Evaluation,
-    Federation,
-    MethodChoice,
-    ModelChoice,
-    Run,
-    Seed,
-)
+from fedfibos.config.limits import CONFIG, Seed
+from fedfibos.config.sections import SECTIONS, Data, Evaluation, Run
 from fedfibos.method import Method
 from fedfibos.training import LocalTraining
 

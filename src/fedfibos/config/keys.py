@@ -7,7 +7,8 @@ from typing import Any
 
 from fedfibos.common.user_code import is_own
 from fedfibos.common.validation import check_name, listed, nearest
-from fedfibos.config.sections import SECTIONS, field_names
+from fedfibos.config.choices import field_names
+from fedfibos.config.sections import SECTIONS
 from fedfibos.config.synonyms import synonym
 from fedfibos.data.forms.form import FORMS, form_of
 from fedfibos.data.partition import Partition

@@ -12,7 +12,9 @@ from typing import Any
 import tomli_w
 from pydantic import TypeAdapter
 
-from fedfibos.config.sections import LARGEST, SECTIONS, Data, MethodChoice, ModelChoice
+from fedfibos.config.choices import MethodChoice, ModelChoice
+from fedfibos.config.limits import LARGEST
+from fedfibos.config.sections import SECTIONS, Data
 from fedfibos.data import DATA_SETS, FORMS
 from fedfibos.data.partition import Partition
 from fedfibos.methods import METHODS, PRESETS

@@ -27,8 +27,9 @@ from torch import Tensor, nn
 from fedfibos.analysis.accuracy import recalibrate
 from fedfibos.common.extras import extra
 from fedfibos.common.inputs import Inputs, forward
+from fedfibos.common.norms import keeps_statistics
 from fedfibos.export.sparse import read_sparse, write_sparse
-from fedfibos.model import Model, keeps_statistics
+from fedfibos.model import Model
 from fedfibos.params import Params
 from fedfibos.submodel import Submodel
 from fedfibos.types import Dataset

@@ -15,6 +15,7 @@ from torch import Tensor
 from fedfibos.analysis.accuracy import Trial, answers, evaluate
 from fedfibos.backend.determinism import reproducible
 from fedfibos.common.formatting import percent
+from fedfibos.common.norms import keeps_statistics
 from fedfibos.flower.accelerator import usable
 from fedfibos.flower.client_app import MakeTask
 from fedfibos.flower.finished import Round, clients_of
@@ -22,7 +23,6 @@ from fedfibos.flower.messages import Member, arrays_of
 from fedfibos.flower.one_line import in_one_line
 from fedfibos.flower.strategy import LOG, SubmodelStrategy
 from fedfibos.flower.task import Settings, Task
-from fedfibos.model import keeps_statistics
 from fedfibos.params import Params
 from fedfibos.runs.checkpoint import Checkpoint, CheckpointStore
 from fedfibos.runs.classes import rejected_classes, rejected_lines

@@ -18,7 +18,9 @@ from torch import nn
 
 from fedfibos.common.inputs import Inputs
 from fedfibos.common.validation import check_name, checked
-from fedfibos.config.sections import CONFIG, Budget, MethodChoice, Positive, Seed, field_names
+from fedfibos.config.choices import MethodChoice, field_names
+from fedfibos.config.federation import Budget
+from fedfibos.config.limits import CONFIG, Positive, Seed
 from fedfibos.method import ClientScored, Method
 from fedfibos.model import Model, model_of
 from fedfibos.training import LocalTraining

@@ -11,8 +11,9 @@ from torch.func import functional_call, grad, vmap
 
 from fedfibos.backend.reductions import indicator
 from fedfibos.common.inputs import Inputs
+from fedfibos.common.norms import has_batch_norm
 from fedfibos.local import LocalTrainingError, Step
-from fedfibos.model import Model, has_batch_norm
+from fedfibos.model import Model
 from fedfibos.submodel import Submodel
 
 

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from fedfibos.common.inputs import Inputs
+from fedfibos.params import check_kept
 from fedfibos.probes.trial import TrialCopy
 
 
@@ -74,21 +75,3 @@ def changed_by_forward(module: nn.Module, example: Inputs) -> tuple[str, ...]:
             if not torch.equal(parameters[name].nan_to_num(), value.nan_to_num()):
                 changed.add(name)
     return tuple(name for name in parameters if name in changed)
-
-
-def check_kept(name: str, parameter: nn.Parameter, now: Tensor | None, shape: torch.Size) -> None:
-    """Raise ValueError unless a parameter is still in its place after a forward pass, and of its shape.
-
-    Args:
-        name: The parameter's name.
-        parameter: As it was before the pass.
-        now: What the module has under its name.
-        shape: Its shape before the pass.
-    """
-    if now is not parameter:
-        raise ValueError(
-            f"forward puts another tensor in the place of parameter {name!r}, which would not be trained: change its "
-            "values instead (copy_, .data = ...)"
-        )
-    if parameter.shape != shape:
-        raise ValueError(f"forward must leave parameter {name!r} its shape {tuple(shape)}, got {tuple(now.shape)}")

@@ -7,8 +7,11 @@ from typing import Any
 
 from fedfibos.common.formatting import first_line
 from fedfibos.common.validation import checked
+from fedfibos.config.choices import MethodChoice, ModelChoice
 from fedfibos.config.experiment import Experiment
-from fedfibos.config.sections import Data, Evaluation, Federation, MethodChoice, ModelChoice, Seed
+from fedfibos.config.federation import Federation
+from fedfibos.config.limits import Seed
+from fedfibos.config.sections import Data, Evaluation
 from fedfibos.data.partition import Partition
 from fedfibos.runs.reading import RecordError
 from fedfibos.training import LocalTraining

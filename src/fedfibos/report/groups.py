@@ -20,9 +20,10 @@ from fedfibos.common.statistics import Spread, spread
 from fedfibos.common.user_code import is_own
 from fedfibos.common.validation import shown
 from fedfibos.config.capacities import TABLES
+from fedfibos.config.choices import MethodChoice
 from fedfibos.config.experiment import Experiment, to_toml
 from fedfibos.config.idle import without_idle
-from fedfibos.config.sections import Evaluation, MethodChoice, Run
+from fedfibos.config.sections import Evaluation, Run
 from fedfibos.data.partition import Partition
 from fedfibos.methods import METHODS
 from fedfibos.report.fleets import DATA, MODEL

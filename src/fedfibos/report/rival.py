@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Sequence
 
-from fedfibos.config.sections import MethodChoice
+from fedfibos.config.choices import MethodChoice
 from fedfibos.report.groups import Group, Problem, file_names
 from fedfibos.runs.reading import RecordError
 

@@ -16,6 +16,7 @@ from fedfibos.analysis.accuracy import trained_norms
 from fedfibos.analysis.cautions import cautions
 from fedfibos.common.formatting import counted
 from fedfibos.common.inputs import Inputs, check_inputs
+from fedfibos.common.norms import has_batch_norm, keeps_statistics
 from fedfibos.common.streams import stream
 from fedfibos.common.user_code import naming
 from fedfibos.config.experiment import Experiment
@@ -26,7 +27,7 @@ from fedfibos.data.matching import matching_test_split, own_test_split
 from fedfibos.data.partition import partition
 from fedfibos.data.split import check_parts
 from fedfibos.method import Method
-from fedfibos.model import Model, has_batch_norm, keeps_statistics, model_of
+from fedfibos.model import Model, model_of
 from fedfibos.models import build, check_module, check_test_inputs, encode
 from fedfibos.params import Params
 from fedfibos.simulation.population import Parts, Population

@@ -7,7 +7,8 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from fedfibos.model import Model, Workspace
+from fedfibos.backend.workspace import Workspace
+from fedfibos.model import Model
 from fedfibos.params import Layout
 from fedfibos.submodel import Submodel
 from fedfibos.training import LocalTraining
