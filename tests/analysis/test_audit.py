@@ -1,12 +1,15 @@
 """The audit of normalisation statistics, and both commands that look at a run's checkpoint."""
 
+import itertools
 import json
 
 import pytest
 import torch
 from torch import nn
 
+from fedfibos.analysis.audit import TestData as Examined
 from fedfibos.analysis.audit import audit
+from fedfibos.analysis.class_priors import ClassPriors
 from fedfibos.cli import main
 from fedfibos.cli.exit_codes import REFUSED
 from fedfibos.common.streams import stream
@@ -54,44 +57,79 @@ def two_clients():
     return TensorData(values, labels), [torch.arange(40), torch.arange(40, 80)]
 
 
-def measured(method, clients, batch_size=4):
-    model = model_of(Sign())
+def measured(method, clients, batch_size=4, module=None, train=None, priors=None):
+    model = model_of(module or Sign())
     params = model.initial_params()
     data, parts = two_clients()
-    arguments = (method, model, method.init(params), params, clients, data, parts, data, stream(0, "shuffle"))
-    return audit(*arguments, batch_size=batch_size)
+    if priors is None:
+        priors = ClassPriors.of(data.labels, parts, torch.arange(2).repeat_interleave(40), 2)
+    test = Examined(data, parts, priors, data)
+    train = train or (lambda n: data.subset(parts[n]))
+    state = method.init(params)
+    return audit(method, model, state, params, clients, train, test, stream(0, "shuffle"), batch_size=batch_size)
 
 
-def client(number, capacity):
-    return Client(id=number, capacity=capacity, round=7, seed=0, local=LocalTraining())
+def client(number, capacity, lr=1e-30):
+    return Client(id=number, capacity=capacity, round=7, seed=0, local=LocalTraining(steps=3, batch_size=40, lr=lr))
 
 
 def test_batches_ordered_by_client_tell_the_label_and_other_statistics_do_not():
     result = measured(FedAvg(), [client(0, 1.0), client(1, 1.0)])
-    assert (result["round"], result["batch_size"], result["examples"]) == (7, 4, 80)
+    assert (result["round"], result["batch_size"]) == (7, 4)
+    assert result["statistics"] == ["recalibrated", "client_ordered", "shuffled"]
     found = result["capacities"]["1.0"]
-    assert found["client_ordered"] == 1.0
-    assert found["recalibrated"] == 0.5  # both values of a client are on the same side of the common mean
-    assert 0.5 <= found["shuffled"] < 0.8
+    assert (found["clients"], found["examples"]) == ([0, 1], 80)
+    for when in ("served", "trained"):  # at a rate of nothing, training changes nothing
+        assert found[when]["client_ordered"] == {"all": 1.0, "own": 1.0}
+        # both values of a client are on the same side of the common mean
+        assert found[when]["recalibrated"] == {"all": 0.5, "own": 0.5}
+        assert 0.5 <= found[when]["shuffled"]["all"] < 0.8
+
+
+def test_ruling_out_the_classes_that_a_client_has_not_decides_its_accuracy():
+    """Client 0 is said to have class 0 alone: half of its examples are then right, whatever the model answers."""
+    data, parts = two_clients()
+    labels = data.labels.clone()
+    labels[:40] = 0
+    priors = ClassPriors.of(labels, parts, torch.arange(2).repeat_interleave(40), 2)
+    found = measured(FedAvg(), [client(0, 1.0)], priors=priors)["capacities"]["1.0"]["served"]
+    assert found["client_ordered"] == {"all": 1.0, "own": 0.5}
+
+
+def test_each_client_is_evaluated_on_what_its_own_training_makes_of_the_served_parameters():
+    """From zero, equal logits call everything class 0. Client 0 learns the sign of its values, client 1 one class."""
+    module = nn.Linear(1, 2)
+    nn.init.zeros_(module.weight)
+    nn.init.zeros_(module.bias)
+    result = measured(FedAvg(), [client(0, 1.0, 0.1)], module=module)
+    assert result["statistics"] == ["none"]
+    found = result["capacities"]["1.0"]
+    assert (found["served"]["none"]["all"], found["trained"]["none"]["all"]) == (0.5, 1.0)
+    data, parts = two_clients()
+    ones = data.subset(parts[1][1::2])
+    found = measured(FedAvg(), [client(1, 1.0, 0.1)], module=module, train=lambda n: ones)["capacities"]["1.0"]
+    assert (found["served"]["none"]["all"], found["trained"]["none"]["all"]) == (0.5, 0.5)
 
 
 def test_a_last_batch_of_one_example_joins_the_one_before():
     # 80 = 26 · 3 + 2 and 80 = 79 + 1: alone, the last example would be normalised to 0, class 0
-    assert measured(FedAvg(), [client(0, 1.0)], batch_size=79)["capacities"]["1.0"]["client_ordered"] == 0.5
+    found = measured(FedAvg(), [client(0, 1.0), client(1, 1.0)], batch_size=79)["capacities"]["1.0"]
+    assert found["served"]["client_ordered"]["all"] == 0.5
 
 
 def test_every_capacity_and_always_the_full_model():
     result = measured(FedFIbOS(), [client(0, 0.5), client(1, 0.5)])
     assert list(result["capacities"]) == ["1.0", "0.5"]
-    assert result["capacities"]["0.5"]["client"] == 0
+    assert result["capacities"]["0.5"]["clients"] == [0, 1]
 
 
-def test_a_model_without_batch_normalisation_is_refused():
-    model = model_of(nn.Linear(1, 2))
-    params = model.initial_params()
+def test_clients_are_spread_evenly_and_one_that_cannot_train_is_left_out():
+    nobody = TensorData(torch.empty(0, 1), torch.empty(0, dtype=torch.int64))
     data, parts = two_clients()
-    with pytest.raises(ValueError, match="the model has no such layer"):
-        audit(FedAvg(), model, FedAvg().init(params), params, [client(0, 1.0)], data, parts, data, stream(0, "shuffle"))
+    result = measured(
+        FedAvg(), [client(0, 1.0), client(1, 1.0)], train=lambda n: data.subset(parts[0]) if n else nobody
+    )
+    assert result["capacities"]["1.0"]["clients"] == [1]
 
 
 @pytest.fixture(scope="module")
@@ -103,16 +141,17 @@ def run(tmp_path_factory):
 
 
 def test_the_audit_of_a_run_agrees_with_its_record(run, capsys):
-    assert main(["audit", str(run)]) == 0
-    assert "batch's own, shuffled" in " ".join(capsys.readouterr().out.split())
+    assert main(["audit", str(run), "--clients", "5"]) == 0
+    assert "of the batch, shuffled" in " ".join(capsys.readouterr().out.split())
     result = json.loads((run / "audit.json").read_text())
     assert list(result["capacities"]) == ["1.0", "0.5", "0.25", "0.125", "0.0625"]
     assert result["round"] == 2
     for found in result["capacities"].values():
-        assert all(0.0 <= found[way] <= 1.0 for way in ("client_ordered", "shuffled", "recalibrated"))
+        for when, way in itertools.product(("served", "trained"), ("client_ordered", "shuffled", "recalibrated")):
+            assert all(0.0 <= found[when][way][classes] <= 1.0 for classes in ("all", "own"))
     final = json.loads((run / "final.json").read_text())
-    assert result["examples"] == 360  # the clients' own test splits together are the whole test set
-    assert result["capacities"]["1.0"]["recalibrated"] == final["global_accuracy"]["full"]["last"]
+    local = final["local_accuracy"]["by_capacity"]["1.0"]["last"]
+    assert result["capacities"]["1.0"]["served"]["recalibrated"]["all"] == pytest.approx(local)
 
 
 def test_the_diagnosis_of_a_run(run, capsys):

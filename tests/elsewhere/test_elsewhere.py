@@ -187,7 +187,7 @@ def test_audit_and_diagnosis_give_the_same_numbers(variant, device, tmp_path):
     simulate(experiment, tmp_path / "run", workers=1)
     found = []
     for where in ("cpu", str(device)):
-        audit_run(tmp_path / "run", 20, None, where, Console(file=io.StringIO()))
+        audit_run(tmp_path / "run", 20, 3, None, where, Console(file=io.StringIO()))
         diagnose_run(tmp_path / "run", 2, (), None, where, Console(file=io.StringIO()))
         found.append([json.loads((tmp_path / "run" / f"{name}.json").read_text()) for name in ("audit", "diagnosis")])
     assert list(numbers(found[0])) == pytest.approx(list(numbers(found[1])), rel=1e-3, abs=1e-6)

@@ -16,14 +16,15 @@ from fedfibos.cli.terminal import console_here
 def audit(
     run_directory: RunArgument,
     batch_size: Annotated[int, typer.Option(min=2, help="Test examples a batch.")] = 20,
+    clients: Annotated[int, typer.Option(min=1, help="How many clients of a capacity to evaluate.")] = 20,
     device: ComputeOn = Device.cpu,
     data_dir: DataDir = None,
 ) -> None:
-    """Show what evaluation on the statistics of test batches would make of a run (models with BatchNorm)."""
+    """Show a run's accuracy by every protocol: classes, batch statistics, local training, capacity."""
     from fedfibos.cli.audit import audit_run
 
     def work() -> None:
-        audit_run(run_directory, batch_size, data_dir, device.value, console_here())
+        audit_run(run_directory, batch_size, clients, data_dir, device.value, console_here())
 
     _on_checkpoint(run_directory, work, device)
 
