@@ -18,8 +18,9 @@ from fedfibos.methods.fedavg import FedAvg
 from fedfibos.methods.fedfibos import FedFIbOS
 from fedfibos.model import model_of
 from fedfibos.round import federated_round
+from fedfibos.simulation.pool import WorkerPool
 from fedfibos.simulation.setting import Setting
-from fedfibos.simulation.workers import InProcess, WorkerPool
+from fedfibos.simulation.workers import InProcess
 from fedfibos.training import LocalTraining
 from fedfibos.types import Client
 

@@ -16,7 +16,8 @@ from fedfibos.flower.messages import PAYLOAD, payload_in, payload_record
 from fedfibos.flower.server_app import serve
 from fedfibos.round import NoUploadError
 from fedfibos.simulation import simulate
-from fedfibos.wire.coding import decode_download, decode_upload, encode_upload, token_of
+from fedfibos.wire.coding import decode_download, decode_upload, encode_upload
+from fedfibos.wire.envelope import token_of
 
 BAD = 2
 

@@ -7,8 +7,8 @@ import pytest
 
 from fedfibos.cli import main
 from fedfibos.report import build_report
-from fedfibos.report.groups import sort_records
 from fedfibos.report.records import find_runs, read_record
+from fedfibos.report.sorting import sort_records
 from fedfibos.runs.archive import pack
 from fedfibos.runs.reading import RecordError
 from fedfibos.runs.summary import summarise

@@ -22,11 +22,13 @@ from fedfibos.config.sections import Data, Evaluation
 from fedfibos.data.partition import Partition
 from fedfibos.methods import METHODS
 from fedfibos.report import build_report, figures, html, tables, write_report
-from fedfibos.report.groups import Group, method_label, sort_records
+from fedfibos.report.groups import Group
+from fedfibos.report.labels import method_label
 from fedfibos.report.looks import Look, looks
 from fedfibos.report.paper import comparisons, reported
 from fedfibos.report.records import find_runs, read_record
 from fedfibos.report.rival import rival
+from fedfibos.report.sorting import sort_records
 from fedfibos.report.table import Cell, Table, latex, markdown, row
 from fedfibos.report.tables import bytes_to_accuracy
 from fedfibos.runs.reading import RecordError

@@ -9,16 +9,17 @@ from dataclasses import dataclass, replace
 import pytest
 import torch
 
-from fedfibos import model as model_module
 from fedfibos.analysis.accuracy import Trial
+from fedfibos.backend import workspace
 from fedfibos.data.images import TensorData
 from fedfibos.methods import METHODS
 from fedfibos.model import model_of
 from fedfibos.models import build
 from fedfibos.round import federated_round
 from fedfibos.simulation.overlapped import Overlapped
+from fedfibos.simulation.pool import WorkerPool
 from fedfibos.simulation.setting import Setting
-from fedfibos.simulation.workers import InProcess, WorkerPool, executor
+from fedfibos.simulation.workers import InProcess, executor
 from fedfibos.submodel import full, holding
 from fedfibos.training import LocalTraining
 from fedfibos.types import Client
@@ -120,7 +121,7 @@ def test_clients_side_by_side_give_the_same_bytes(name, settings, width):
 @pytest.mark.parametrize(("graphs", "kind"), [(False, InProcess), (True, Overlapped)])
 def test_a_gpu_takes_the_plain_path_unless_graphs_are_asked_for(graphs, kind, monkeypatch):
     """One client after another, no stream, no recorder; a device without a GPU stands for one."""
-    monkeypatch.setattr(model_module, "recorder", lambda device: f"recorder of {device}")
+    monkeypatch.setattr(workspace, "recorder", lambda device: f"recorder of {device}")
     of = setting()
     on_device = replace(of, model=of.model.on(torch.device("meta")))
     engine = executor(on_device, 1, graphs)

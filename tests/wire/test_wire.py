@@ -24,8 +24,6 @@ from fedfibos.training import LocalTraining
 from fedfibos.types import Client, Upload
 from fedfibos.wire.bitmap import pack_bits, pack_mask, unpack_bits, unpack_mask
 from fedfibos.wire.coding import (
-    TOKEN_SIZE,
-    WireError,
     decode_download,
     decode_mask,
     decode_score,
@@ -34,9 +32,9 @@ from fedfibos.wire.coding import (
     encode_mask,
     encode_score,
     encode_upload,
-    token_of,
 )
-from fedfibos.wire.payload import Reader
+from fedfibos.wire.envelope import TOKEN_SIZE, token_of
+from fedfibos.wire.payload import Reader, WireError
 
 MODEL: Model = model_of(build("cnn", 4, (1, 8, 8), seed=1, channels=[8, 16]), example=torch.zeros(2, 1, 8, 8))
 LAYOUT = MODEL.layout

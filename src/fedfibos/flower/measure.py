@@ -22,7 +22,8 @@ from fedfibos.params import Params
 from fedfibos.soundness import fault, signed_by
 from fedfibos.submodel import Submodel
 from fedfibos.types import Client, Dataset
-from fedfibos.wire.coding import encode_download, encode_mask, encode_score, encode_upload, token_of
+from fedfibos.wire.coding import encode_download, encode_mask, encode_score, encode_upload
+from fedfibos.wire.envelope import token_of
 from fedfibos.wire.payload import WireError
 
 CAPACITIES = (1.0, 0.5, 0.25, 0.125, 0.0625)

@@ -36,7 +36,8 @@ from fedfibos.scores.rows import MemoryRows
 from fedfibos.soundness import first_state, signed_by
 from fedfibos.submodel import Submodel
 from fedfibos.types import Client, State, Upload
-from fedfibos.wire.coding import decode_upload, encode_download, token_of
+from fedfibos.wire.coding import decode_upload, encode_download
+from fedfibos.wire.envelope import token_of
 from fedfibos.wire.payload import WireError
 
 LOG = logging.getLogger("flwr")

@@ -13,11 +13,13 @@ from fedfibos.common.extras import extra
 from fedfibos.report import figures, paper, tables
 from fedfibos.report.drawing import Figure
 from fedfibos.report.forest import forest
-from fedfibos.report.groups import Problem, Sorted, file_name, free_name, sort_records
+from fedfibos.report.groups import Problem, Sorted
+from fedfibos.report.labels import file_name, free_name
 from fedfibos.report.looks import Look, looks
 from fedfibos.report.paired import Answer, answer, differences, sentence
 from fedfibos.report.records import find_runs, read_record
 from fedfibos.report.rival import check_rival
+from fedfibos.report.sorting import sort_records
 from fedfibos.report.table import Table, latex, markdown
 
 with extra("report"):

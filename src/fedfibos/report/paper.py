@@ -11,14 +11,8 @@ from fedfibos.config.capacities import TABLES
 from fedfibos.config.idle import without_idle
 from fedfibos.data.partition import Partition
 from fedfibos.methods import METHODS
-from fedfibos.report.groups import (
-    DATA_NAMES,
-    METHOD_NAMES,
-    Group,
-    Problem,
-    Sorted,
-    partition_label,
-)
+from fedfibos.report.groups import Group, Problem, Sorted
+from fedfibos.report.labels import DATA_NAMES, METHOD_NAMES, partition_label
 from fedfibos.report.table import Cell, Table, row
 from fedfibos.report.tables import ACCURACIES, STATISTICS, percent
 

@@ -2,8 +2,8 @@
 
 from fedfibos.runs.checkpoint import Checkpoint, CheckpointStore
 from fedfibos.simulation.engine import Interrupted, num_workers, simulate
+from fedfibos.simulation.failures import WorkerError
 from fedfibos.simulation.population import Population
-from fedfibos.simulation.workers import WorkerError
 from fedfibos.simulation.world import World, build_world
 
 __all__ = [

@@ -13,52 +13,40 @@ client keys are for). Decoding reads fixed-size fields and arrays of known lengt
 
 from __future__ import annotations
 
-import hashlib
 import struct
 from collections.abc import Collection
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from fedfibos.backend.reductions import all_finite, extremes
+from fedfibos.backend.reductions import extremes
 from fedfibos.model import Model
 from fedfibos.params import Layout, Params
 from fedfibos.submodel import Mask, Slice, Submodel, full
 from fedfibos.types import Client, Upload
-from fedfibos.wire.bitmap import pack_bits, pack_mask, unpack_bits, unpack_mask
+from fedfibos.wire.bitmap import pack_bits, pack_mask, unpack_bits
+from fedfibos.wire.envelope import Kind, header, open_payload, seal, token_of
 from fedfibos.wire.nested import most_bytes, pack_nested, unpack_nested
-from fedfibos.wire.payload import Reader, WireError
+from fedfibos.wire.payload import WireError
 from fedfibos.wire.precision import Precision, decode_statistic, encode_statistic
+from fedfibos.wire.submodels import (
+    check_finite,
+    float32_bytes,
+    held_values,
+    local_vector,
+    maskable_bits,
+    pack_widths,
+    read_mask,
+    read_slice,
+)
 
-__all__ = [
-    "Download",
-    "Precision",
-    "WireError",
-    "decode_download",
-    "decode_mask",
-    "decode_score",
-    "decode_upload",
-    "encode_download",
-    "encode_mask",
-    "encode_score",
-    "encode_upload",
-    "token_of",
-]
-
-MAGIC, VERSION = b"FFib", 2
-TOKEN_SIZE = 16
-_HEADER = struct.Struct("<4sBB8sqI")  # magic, version, kind, layout digest, client, round
 _UPLOAD = struct.Struct("<16sdIBB")  # answered download, loss, steps, statistic's coverage, whether rows are left out
 MAX_AXES = 0xFFFF
 LARGEST = float(np.finfo(np.float32).max)
-
-
-class _Kind(IntEnum):
-    DOWNLOAD, UPLOAD, MASK, SCORE = 1, 2, 3, 4
 
 
 class _Shape(IntEnum):
@@ -101,16 +89,16 @@ def encode_download(client: Client, submodel: Submodel, params: Params, model: M
     Raises:
         ValueError: A mask that leaves out a coordinate that is always held.
     """
-    parts = [_header(_Kind.DOWNLOAD, client.id, client.round, model.layout), struct.pack("<d", client.capacity)]
+    parts = [header(Kind.DOWNLOAD, client.id, client.round, model.layout), struct.pack("<d", client.capacity)]
     if isinstance(submodel, Slice):
-        parts += [struct.pack("<B", _Shape.SLICE), _pack_widths(submodel.widths, model)]
+        parts += [struct.pack("<B", _Shape.SLICE), pack_widths(submodel.widths, model)]
     elif submodel.held is None:
         parts.append(struct.pack("<B", _Shape.FULL))
     else:
-        parts += [struct.pack("<B", _Shape.MASK), pack_mask(_maskable_bits(submodel.held, model.layout))]
-    parts.append(_float32(_dense(submodel, submodel.gather(params.flat))))
+        parts += [struct.pack("<B", _Shape.MASK), pack_mask(maskable_bits(submodel.held, model.layout))]
+    parts.append(float32_bytes(held_values(submodel, submodel.gather(params.flat))))
     parts.append(pack_nested(submodel, model))
-    return _sealed(parts)
+    return seal(parts)
 
 
 def decode_download(payload: bytes, model: Model) -> Download:
@@ -120,7 +108,7 @@ def decode_download(payload: bytes, model: Model) -> Download:
         WireError: Not a sound download for this model.
     """
     layout = model.layout
-    reader, client, t = _opened(payload, _Kind.DOWNLOAD, layout, _most(layout))
+    reader, client, t = open_payload(payload, Kind.DOWNLOAD, layout, _most(layout))
     capacity, shape = reader.unpack("<dB")
     if not 0 < capacity <= 1:
         raise WireError(f"a capacity must be in (0, 1], got {capacity:g}")
@@ -128,17 +116,17 @@ def decode_download(payload: bytes, model: Model) -> Download:
     if shape == _Shape.FULL:
         submodel = full(layout)
     elif shape == _Shape.MASK:
-        submodel = _mask_of(reader, layout)
+        submodel = read_mask(reader, layout)
     elif shape == _Shape.SLICE:
-        submodel = _slice_of(reader, model)
+        submodel = read_slice(reader, model)
     else:
         raise WireError(f"the kind of a submodel must be 0, 1 or 2, got {shape}")
-    values = _finite(reader.floats(submodel.num_held), "the parameters of a download")
+    values = check_finite(reader.floats(submodel.num_held), "the parameters of a download")
     submodel = unpack_nested(reader, submodel, model)
     reader.end()
     small = submodel.local_layout(layout)
     return Download(
-        client, t, capacity, submodel, Params(small, _local(submodel, values, small.size)), token_of(payload)
+        client, t, capacity, submodel, Params(small, local_vector(submodel, values, small.size)), token_of(payload)
     )
 
 
@@ -158,20 +146,20 @@ def encode_upload(
     submodel, statistic = upload.submodel, upload.statistic
     coverage = 0 if statistic is None else _COVERAGE.index(upload.observed)
     parts = [
-        _header(_Kind.UPLOAD, client, t, layout),
+        header(Kind.UPLOAD, client, t, layout),
         _UPLOAD.pack(answers, float(upload.loss), upload.num_steps, coverage, upload.counted is not None),
-        _float32(_dense(submodel, upload.delta)),
+        float32_bytes(held_values(submodel, upload.delta)),
     ]
     if statistic is not None and upload.observed == "units":
-        parts.append(_float32(statistic.detach().cpu()))
+        parts.append(float32_bytes(statistic.detach().cpu()))
     elif statistic is not None:
         if isinstance(submodel, Slice):
             raise ValueError(f"a statistic of coordinates goes with a mask, client {client} has one for a slice")
         held = submodel.held if upload.observed == "held" else None
         parts.append(encode_statistic(statistic, held, layout, precision))
     if upload.counted is not None:
-        parts.append(pack_bits(_dense(submodel, upload.counted).numpy()))
-    return _sealed(parts)
+        parts.append(pack_bits(held_values(submodel, upload.counted).numpy()))
+    return seal(parts)
 
 
 def decode_upload(
@@ -200,7 +188,7 @@ def decode_upload(
         WireError: Not a sound answer to that download. The values of its tensors are looked at in the merge
             (:mod:`fedfibos.soundness`), as those of uploads that came another way.
     """
-    reader, *_ = _opened(payload, _Kind.UPLOAD, layout, 9 * layout.size + 8 * len(layout.names), client, t)
+    reader, *_ = open_payload(payload, Kind.UPLOAD, layout, 9 * layout.size + 8 * len(layout.names), client, t)
     answered, loss, num_steps, coverage, left_out = reader.unpack(_UPLOAD.format)
     if answered != answers:
         raise WireError(f"the upload of client {client} is for another submodel than it was sent")
@@ -211,7 +199,7 @@ def decode_upload(
     if num_steps < 1 or coverage >= len(_COVERAGE) or left_out > 1:
         raise WireError(f"an upload's fields are out of range: {num_steps} steps, flags {coverage} and {left_out}")
     size = submodel.local_layout(layout).size
-    delta = _local(submodel, reader.floats(submodel.num_held), size)
+    delta = local_vector(submodel, reader.floats(submodel.num_held), size)
     statistic, observed = None, _COVERAGE[coverage]
     if observed is not None and (observed == "units") != (num_units > 0):
         raise WireError(f"the statistic of client {client} is of {observed}, the method has none such")
@@ -223,7 +211,7 @@ def decode_upload(
         statistic = decode_statistic(reader, submodel.held if observed == "held" else None, layout)
     counted = None
     if left_out:
-        counted = _local(submodel, torch.from_numpy(unpack_bits(reader, submodel.num_held)), size)
+        counted = local_vector(submodel, torch.from_numpy(unpack_bits(reader, submodel.num_held)), size)
     reader.end()
     return Upload(submodel, delta, loss, num_steps, statistic, observed or "held", counted)
 
@@ -231,7 +219,7 @@ def decode_upload(
 def encode_mask(client: int, t: int, mask: Mask, layout: Layout) -> bytes:
     """The mask that a client chose by a score of its own."""
     held = torch.ones(layout.size, dtype=torch.bool) if mask.held is None else mask.held
-    return _sealed([_header(_Kind.MASK, client, t, layout), pack_mask(_maskable_bits(held, layout))])
+    return seal([header(Kind.MASK, client, t, layout), pack_mask(maskable_bits(held, layout))])
 
 
 def decode_mask(payload: bytes, client: int, t: int, most: int, layout: Layout) -> Mask:
@@ -247,8 +235,8 @@ def decode_mask(payload: bytes, client: int, t: int, most: int, layout: Layout) 
     Raises:
         WireError: Not a sound mask, or one that holds more than allowed, or nothing.
     """
-    reader, *_ = _opened(payload, _Kind.MASK, layout, layout.num_maskable, client, t)
-    mask = _mask_of(reader, layout)
+    reader, *_ = open_payload(payload, Kind.MASK, layout, layout.num_maskable, client, t)
+    mask = read_mask(reader, layout)
     reader.end()
     count = mask.num_held - (layout.size - layout.num_maskable)
     if not 1 <= count <= most:
@@ -258,7 +246,7 @@ def decode_mask(payload: bytes, client: int, t: int, most: int, layout: Layout) 
 
 def encode_score(client: int, t: int, score: Tensor, layout: Layout) -> bytes:
     """A shared score, for a client that blends it with its own; float32, shape ``(d,)``."""
-    return _sealed([_header(_Kind.SCORE, client, t, layout), _float32(score.detach().cpu())])
+    return seal([header(Kind.SCORE, client, t, layout), float32_bytes(score.detach().cpu())])
 
 
 def decode_score(payload: bytes, client: int, t: int, layout: Layout, signed: Collection[str] = ()) -> Tensor:
@@ -268,115 +256,14 @@ def decode_score(payload: bytes, client: int, t: int, layout: Layout, signed: Co
         WireError: Not a sound score: one with values that are not finite, or below 0 where ``signed`` does not name the
             ``statistic`` that it is made of.
     """
-    reader, *_ = _opened(payload, _Kind.SCORE, layout, 4 * layout.num_maskable, client, t)
-    score = _finite(reader.floats(layout.num_maskable), "a score")
+    reader, *_ = open_payload(payload, Kind.SCORE, layout, 4 * layout.num_maskable, client, t)
+    score = check_finite(reader.floats(layout.num_maskable), "a score")
     reader.end()
     if (least := extremes(score)[0]) < 0 and "statistic" not in signed:
         raise WireError(f"a score must be at least 0, as a mean of squares is, got {least:g}")
     return score
 
 
-def _finite(values: Tensor, what: str) -> Tensor:
-    """Raise WireError unless all are."""
-    if not all_finite(values):
-        raise WireError(f"{what} must be finite, got {int((~values.isfinite()).sum())} values that are not")
-    return values
-
-
 def _most(layout: Layout) -> int:
     """Bytes of a download at most, header aside."""
     return 4 * layout.size + layout.num_maskable + 8 * MAX_AXES + most_bytes(layout)
-
-
-def token_of(payload: bytes) -> bytes:
-    """What names a payload: its checksum."""
-    return bytes(payload[-TOKEN_SIZE:])
-
-
-def _header(kind: _Kind, client: int, t: int, layout: Layout) -> bytes:
-    return _HEADER.pack(MAGIC, VERSION, kind, layout.digest, client, t)
-
-
-def _sealed(parts: list[bytes]) -> bytes:
-    body = b"".join(parts)
-    return body + hashlib.blake2b(body, digest_size=TOKEN_SIZE).digest()
-
-
-def _opened(
-    payload: bytes, kind: _Kind, layout: Layout, most: int, client: int | None = None, t: int | None = None
-) -> tuple[Reader, int, int]:
-    """Check size, checksum and header; a reader behind the header, the client and the round."""
-    most += _HEADER.size + _UPLOAD.size + TOKEN_SIZE + 64
-    if len(payload) > most:
-        raise WireError(f"the payload must be at most {most} bytes, got {len(payload)}")
-    if len(payload) < _HEADER.size + TOKEN_SIZE:
-        raise WireError(f"the payload must be at least {_HEADER.size + TOKEN_SIZE} bytes, got {len(payload)}")
-    body = memoryview(payload)[:-TOKEN_SIZE]
-    magic, version, got_kind, digest, got_client, got_t = _HEADER.unpack(body[: _HEADER.size])
-    if magic != MAGIC or version != VERSION:
-        raise WireError(f"the payload must begin with {MAGIC!r} version {VERSION}, got {magic!r} version {version}")
-    if hashlib.blake2b(body, digest_size=TOKEN_SIZE).digest() != token_of(payload):
-        raise WireError("the payload is damaged: its checksum is another")
-    if got_kind != kind:
-        raise WireError(f"the payload must be of kind {kind} ({kind.name.lower()}), got {got_kind}")
-    if digest != layout.digest:
-        raise WireError("server and client have different models: names or shapes of their parameters differ")
-    if client is not None and got_client != client:
-        raise WireError(f"the payload must be of client {client}, got client {got_client}")
-    if t is not None and got_t != t:
-        raise WireError(f"the payload must be of round {t}, got round {got_t}")
-    reader = Reader(body)
-    reader.take(_HEADER.size)
-    return reader, got_client, got_t
-
-
-def _maskable_bits(held: Tensor, layout: Layout) -> np.ndarray[Any, np.dtype[np.bool_]]:
-    if not bool(held[layout.num_maskable :].all()):
-        raise ValueError("a mask must hold every coordinate that is not maskable")
-    bits: np.ndarray[Any, np.dtype[np.bool_]] = held[: layout.num_maskable].cpu().numpy()
-    return bits
-
-
-def _mask_of(reader: Reader, layout: Layout) -> Mask:
-    held = torch.ones(layout.size, dtype=torch.bool)
-    held[: layout.num_maskable] = torch.from_numpy(unpack_mask(reader, layout.num_maskable))
-    return Mask(held, int(held.sum()))
-
-
-def _pack_widths(widths: tuple[tuple[str, int], ...], model: Model) -> bytes:
-    numbers = {axis: number for number, axis in enumerate(model.axes.sizes)}
-    pairs = [struct.pack("<HI", numbers[axis], width) for axis, width in widths]
-    return struct.pack("<H", len(pairs)) + b"".join(pairs)
-
-
-def _slice_of(reader: Reader, model: Model) -> Slice:
-    """The slice as the client sees it: small tensors, local coordinates."""
-    axes = tuple(model.axes.sizes)
-    (count,) = reader.unpack("<H")
-    widths: dict[str, int] = {}
-    for _ in range(count):
-        number, width = reader.unpack("<HI")
-        axis = axes[number] if number < len(axes) else None
-        if axis is None or axis in widths or not 1 <= width <= model.axes.sizes[axis]:
-            raise WireError(f"a slice's axis {number} of width {width} is not one of the model's {len(axes)} axes")
-        widths[axis] = width
-    return model.axes.own_view(model.layout, widths)
-
-
-def _dense(submodel: Submodel, local: Tensor) -> Tensor:
-    """The held coordinates of a local vector, one after another."""
-    local = local.detach().cpu()
-    return local[submodel.held.cpu()] if submodel.held is not None else local
-
-
-def _local(submodel: Submodel, dense: Tensor, size: int) -> Tensor:
-    """The local vector with those held coordinates, zero elsewhere."""
-    if submodel.held is None:
-        return dense
-    local = torch.zeros(size, dtype=dense.dtype)
-    local[submodel.held.cpu()] = dense
-    return local
-
-
-def _float32(values: Tensor) -> bytes:
-    return values.numpy().astype("<f4", copy=False).tobytes()
