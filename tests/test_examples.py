@@ -150,30 +150,25 @@ def test_the_criterion_of_ones_own_is_that_of_its_exponents(tmp_path, monkeypatc
 
 
 def test_the_findings_are_those_of_the_records(monkeypatch):
-    """The page is written from the records, and a sentence that they contradict stops it."""
+    """The pages are written from the records, and a sentence that they contradict stops it."""
     monkeypatch.syspath_prepend(ROOT / "tools")
     findings = tool("findings", monkeypatch)
-    assert findings.page(ROOT / "results") == (ROOT / "docs" / "explanation" / "findings.md").read_text()
-    words = importlib.import_module("findings_page.words")
+    for name, text in findings.pages(ROOT / "results").items():
+        assert text == (ROOT / "docs" / name).read_text(), name
+    words = importlib.import_module("evidence.words")
     with pytest.raises(SystemExit, match="says what the records do not"):
         words.claim(False, "FedFIbOS is best everywhere")
 
 
-def test_the_page_on_nested_steps_is_that_of_the_records(monkeypatch):
-    monkeypatch.syspath_prepend(ROOT / "tools")
-    nested = tool("nested", monkeypatch)
-    assert nested.page(ROOT / "results") == (ROOT / "docs" / "explanation" / "nested.md").read_text()
-
-
-def test_what_the_page_on_nested_steps_says_of_a_difference(monkeypatch):
+def test_what_the_findings_say_of_a_difference(monkeypatch):
     """Three pairs of mean 2 and standard deviation 1: half of the interval is 4.303 / √3 = 2.48."""
     monkeypatch.syspath_prepend(ROOT / "tools")
-    nested = tool("nested", monkeypatch)
-    assert nested._interval(Spread(0.02, 0.01, 3)) == "+2.0 [−0.5, +4.5]"
-    said = [nested._verdict(Spread(mean, sd, 3)) for mean, sd in ((0.03, 0.01), (-0.03, 0.01), (0.002, 0.002))]
+    words = importlib.import_module("evidence.words")
+    assert words.interval(Spread(0.02, 0.01, 3)) == "+2.0 [−0.5, +4.5]"
+    said = [words.verdict(Spread(mean, sd, 3)) for mean, sd in ((0.03, 0.01), (-0.03, 0.01), (0.002, 0.002))]
     assert said == ["ahead", "behind", "equal within 1"]
-    assert nested._verdict(Spread(0.02, 0.01, 3)) == "not settled"
-    assert nested._verdict(Spread(0.02, None, 1)) == "not settled (one pair)"
+    assert words.verdict(Spread(0.02, 0.01, 3)) == "not settled"
+    assert words.verdict(Spread(0.02, None, 1)) == "not settled (one pair)"
 
 
 def test_the_records_of_the_studies_are_what_their_files_plan():

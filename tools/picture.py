@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from findings_page.records import CAPACITIES, MAIN, Study, load_cifar10
+from evidence.records import CAPACITIES, MAIN, Study, load_cifar10
 
 ROOT = Path(__file__).resolve().parent.parent
 PICTURE = ROOT / "docs" / "accuracy.svg"

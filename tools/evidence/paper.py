@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from evidence.records import Cell, Study
 from fedfibos.report.paper import reported
-from findings_page.records import Cell, Study
 
 
 def in_the_paper(study: Study, cell: Cell) -> Mapping[str, float]:

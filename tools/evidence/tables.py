@@ -6,9 +6,9 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from evidence.records import ACCURACIES, CAPACITIES, Cell, Study, entry, last_evaluation
+from evidence.words import interval, percent
 from fedfibos.common.statistics import Spread, spread
-from findings_page.records import ACCURACIES, CAPACITIES, Cell, Study, entry, last_evaluation
-from findings_page.words import percent, points
 
 TITLES = {
     "full": "FedAvg, every client full-size (ceiling)",
@@ -37,6 +37,14 @@ TITLES = {
     "algorithm1-layer": "`algorithm1`, budget per layer",
     "fiarse-head": "FIARSE, head held, its authors' three groups",
     "fedfibos-head": "FedFIbOS, head held",
+    "heterofl-nested": "HeteroFL, nested steps",
+    "fiarse-nested": "FIARSE, nested steps",
+    "fedfibos-nested": "FedFIbOS, nested steps",
+    "saliency": "FedFIbOS, saliency",
+    "saliency-nested": "FedFIbOS, saliency, nested steps",
+    "saliency-nested-rare": "the same, estimates in every tenth round",
+    "channels": "FedFIbOS on channels",
+    "channels-nested": "FedFIbOS on channels, nested steps",
 }
 
 
@@ -65,22 +73,6 @@ def accuracies(study: Study, cell: Cell) -> str:
         full = spread(entry(r.final, ACCURACIES["global, full"]) for r in records)
         own = [spread(entry(r.final, ACCURACIES[key]) for r in records) for key in ("local", "local, adjusted")]
         rows.append([TITLES["full"], str(len(records)), percent(full), "–", "–", *map(percent, own), "–"])
-    return table(rows)
-
-
-def differences(study: Study, one: str, other: str) -> str:
-    """``one`` minus ``other`` in every cell that has both."""
-    rows = [["split, capacities", "seeds", *ACCURACIES]]
-    for cell, methods in study.cells.items():
-        if one in methods and other in methods:
-            found = [study.difference(cell, one, other, *keys) for keys in ACCURACIES.values()]
-            n = found[0].n if found[0] is not None else 0
-            rows.append([study.where(cell), str(n), *map(points, found)])
-    if len(rows) > 2:
-        found = [study.pooled(one, other, *keys) for keys in ACCURACIES.values()]
-        n = found[0].n if found[0] is not None else 0
-        told = (f"**{points(v)}**" if v is not None and (v.clear(1) or v.clear(-1)) else points(v) for v in found)
-        rows.append(["mean over the cells", str(n), *told])
     return table(rows)
 
 
@@ -126,10 +118,10 @@ def precision(study: Study) -> list[str]:
     for keys in ACCURACIES.values():
         pairs = [(entry(half[seed], keys), entry(single[seed], keys)) for seed in both]
         gaps.append(spread(a - b for a, b in pairs if a is not None and b is not None))
-    rows.append(["bfloat16 minus float32", str(len(both)), *map(points, gaps)])
+    rows.append(["bfloat16 minus float32", str(len(both)), *map(interval, gaps)])
     return [
         "## What bfloat16 costs",
-        "FedFIbOS alone, two classes a client, non-uniform, 240 rounds; everything else equal:",
+        "FedFIbOS alone, two classes a client, non-uniform capacities, 240 rounds, everything else equal:",
         table(rows),
     ]
 

@@ -1,0 +1,302 @@
+"""docs/explanation/findings.md: the answer in five claims, what to use when, and what is not shown."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from evidence.compared import PLACES, Comparison, comparisons
+from evidence.records import ADJUSTED, LOCAL, MAIN, SUBMODELS, Study
+from evidence.tables import TITLES, table
+from evidence.words import claim, interval, percent, verdict
+
+DIRICHLET = ("dirichlet", "non-uniform")
+TEXT = ("dirichlet", "uniform")
+
+
+@dataclass(frozen=True)
+class Studies:
+    """All that the pages are written from.
+
+    Attributes:
+        images: CIFAR-10.
+        dense: CIFAR-10 on new seeds.
+        nested: Nested steps, saliency and channels, beside the same cells of the others.
+        norm: CIFAR-10 with group normalisation.
+        hundred: CIFAR-100.
+        text: AG News.
+        tuned: AG News, each method at a rate of its own.
+    """
+
+    images: Study
+    dense: Study
+    nested: Study
+    norm: Study
+    hundred: Study
+    text: Study
+    tuned: Study
+
+
+def page(studies: Studies) -> str:
+    """The page."""
+    return (
+        "\n\n".join(
+            [
+                INTRODUCTION,
+                *one(studies),
+                *two(studies.nested),
+                *three(studies.nested),
+                *four(studies.images),
+                *five(studies),
+                *WHAT_TO_USE,
+                NOT_SHOWN,
+            ]
+        )
+        + "\n"
+    )
+
+
+def groups(studies: Studies) -> list[tuple[str, list[Comparison]]]:
+    """What the figure draws."""
+    images, nested = studies.images, studies.nested
+    shared = "shared Fisher score"
+    beyond = [
+        (name, said)
+        for name, said in (
+            ("saliency-nested", "saliency, nested steps"),
+            ("channels-nested", "channels, nested steps"),
+            ("fiarse-nested", "FIARSE, nested steps"),
+        )
+        if name in nested.cells[MAIN]
+    ]
+    return [
+        ("CIFAR-10, two classes a client", [
+            Comparison(shared, images, "fedfibos", "fiarse", MAIN),
+            Comparison("Algorithm 1", images, "algorithm1", "fiarse", MAIN),
+            *(Comparison(said, nested, name, "fiarse", MAIN) for name, said in beyond),
+        ]),
+        ("CIFAR-10, Dirichlet 0.3", [
+            Comparison(shared, images, "fedfibos", "fiarse", DIRICHLET),
+            *(Comparison(said, nested, name, "fiarse", DIRICHLET) for name, said in beyond
+              if name in nested.cells.get(DIRICHLET, {})),
+        ]),
+        ("The same with group normalisation", [
+            Comparison(f"{shared}, two classes", studies.norm, "fedfibos", "fiarse", MAIN),
+            Comparison(f"{shared}, Dirichlet 0.3", studies.norm, "fedfibos", "fiarse", DIRICHLET),
+        ]),
+        ("CIFAR-100", [
+            Comparison(f"{shared}, 20 classes a client", studies.hundred, "fedfibos", "fiarse", MAIN),
+            Comparison(f"{shared}, Dirichlet 0.3", studies.hundred, "fedfibos", "fiarse", DIRICHLET),
+        ]),
+        ("AG News, each at a rate of its own", [
+            Comparison("default, FIARSE by layer", studies.tuned, "fedfibos-none", "fiarse-layer", TEXT),
+            Comparison("default, FIARSE with its head", studies.tuned, "fedfibos-none", "fiarse-head", TEXT),
+        ]),
+    ]  # fmt: skip
+
+
+def one(studies: Studies) -> list[str]:
+    """The paper's claim, on images."""
+    images, norm, hundred = studies.images, studies.norm, studies.hundred
+    full, submodels, smallest = (images.pooled("fedfibos", "fiarse", *keys) for keys in PLACES.values())
+    assert full is not None
+    assert submodels is not None
+    rows = [
+        Comparison("CIFAR-10, mean over six cells", images, "fedfibos", "fiarse"),
+        *(Comparison(f"CIFAR-10, {images.where(cell)}", images, "fedfibos", "fiarse", cell)
+          for cell in images.in_order()),
+        *(Comparison(f"with group normalisation, {norm.where(cell)}", norm, "fedfibos", "fiarse", cell)
+          for cell in norm.in_order()),
+        *(Comparison(f"CIFAR-100, {hundred.where(cell)}", hundred, "fedfibos", "fiarse", cell)
+          for cell in hundred.in_order()),
+    ]  # fmt: skip
+    return [
+        "## 1. On images, plain Fisher masks are no better than magnitude",
+        claim(
+            verdict(full) == "ahead" and verdict(smallest) == "behind" and abs(submodels.mean) < 0.02,
+            "One shared Fisher score is ahead of FIARSE in the full model and behind it with the smallest submodels. "
+            "Over the submodels together there is no clear difference. The paper reports a lead of many points.",
+        ),
+        comparisons("shared Fisher score minus FIARSE", rows, judged="mean of the submodels"),
+        "*Limits.* The networks are small and train for fewer steps than the paper's. FedFIbOS sends its estimates "
+        "beside its updates, so it uploads twice the bytes. [The evidence](evidence/cifar10.md).",
+    ]
+
+
+def two(study: Study) -> list[str]:
+    """Nested steps with saliency."""
+    rows = [
+        Comparison(f"{TITLES[name]}, {study.where(cell)}", study, name, "fiarse", cell)
+        for cell in (MAIN, DIRICHLET)
+        for name in ("saliency-nested", "saliency-nested-rare", "fiarse-nested")
+    ]
+    ours, theirs = (
+        [study.difference(MAIN, name, "fiarse", *keys) for keys in PLACES.values()]
+        for name in ("saliency-nested", "fiarse-nested")
+    )
+    return [
+        "## 2. Saliency with nested steps leads FIARSE",
+        _lead(study, "saliency-nested", "Saliency with nested steps"),
+        claim(
+            all(a is not None and b is not None and a.mean > b.mean for a, b in zip(ours, theirs, strict=True)),
+            "Nested steps alone do not explain it: with them FIARSE gains less. (A single pair settles nothing.)",
+        ),
+        comparisons("minus FIARSE", rows, judged="mean of the submodels"),
+        "Estimates in every tenth round bring the upload from twice FIARSE's to 1.1 times.",
+        "*Limits.* One data set and one small network. Rates were not tuned for nested steps. "
+        "[All lines of this study](nested.md).",
+    ]
+
+
+def _lead(study: Study, name: str, title: str) -> str:
+    """What the records allow to say of a method's lead over FIARSE with two classes a client."""
+    found = {place: study.difference(MAIN, name, "fiarse", *keys) for place, keys in PLACES.items()}
+    judged = {place: verdict(value) for place, value in found.items()}
+    if all(said == "ahead" for said in judged.values()):
+        return f"{title} is ahead of FIARSE in the full model, over the submodels and with the smallest."
+    clear = [place for place, said in judged.items() if said == "ahead"]
+    higher = all(value is not None and value.mean > 0 for value in found.values())
+    start = f"{title} has the higher mean everywhere" if higher else f"{title} has not the higher mean everywhere"
+    listed = " and ".join(f"the {place}" for place in clear)
+    return f"{start}; its interval excludes 0 for {listed}." if clear else f"{start}; no interval excludes 0 yet."
+
+
+def three(study: Study) -> list[str]:
+    """Channels."""
+    rows = [
+        Comparison(f"{TITLES[name]} minus {TITLES[other]}, {study.where(cell)}", study, name, other, cell)
+        for cell in (MAIN, DIRICHLET)
+        for name, other in (("channels-nested", "fiarse"), ("channels-nested", "heterofl"), ("channels", "heterofl"))
+    ]
+    ours, theirs = (study.difference(MAIN, "channels-nested", other, *SUBMODELS) for other in ("fiarse", "heterofl"))
+    return [
+        "## 3. Slices chosen by Fisher information are as accurate as masks",
+        claim(
+            ours is not None and ours.mean > 0 and verdict(theirs) == "ahead",
+            "A submodel of chosen channels is a smaller network: it saves memory and time as well as bytes. With "
+            "nested steps its accuracy is FIARSE's or above, and far above that of HeteroFL's slices.",
+        ),
+        comparisons("", rows, judged="mean of the submodels"),
+        "*Limits.* Those of claim 2. What a device saves: [devices](devices.md).",
+    ]
+
+
+def four(study: Study) -> list[str]:
+    """Per-client scores."""
+    names = {"fiarse": "FIARSE", "fedfibos": "shared score", "algorithm1": "Algorithm 1"}
+    rows = [["", *(f"{said}, {what}" for said in names.values() for what in ("local", "adjusted"))]]
+    raised = []
+    for cell in study.in_order():
+        found = [study.spread(cell, name, *keys) for name in names for keys in (LOCAL, ADJUSTED)]
+        rows.append([study.where(cell), *map(percent, found)])
+        raised.append(found)
+    return [
+        "## 4. Algorithm 1's local accuracy is knowledge of the client's classes",
+        claim(
+            all(told.mean > plain.mean for found in raised for plain, told in zip(found[::2], found[1::2], strict=True)
+                if plain is not None and told is not None)
+            and all(found[3].mean > found[4].mean for found in raised if found[3] and found[4]),
+            "The paper's Algorithm 1 keeps a score for each client. Its submodels know their own client's classes and "
+            "forget the others. A client knows its class frequencies anyway: adding their logarithms to the logits of "
+            "the shared model gives more local accuracy than scores of its own.",
+        ),
+        "Local accuracy, plain and with the log frequencies added (adjusted), in %, mean ± standard deviation over "
+        "seeds:",
+        table(rows),
+        "*Limits.* The adjustment needs the client's class frequencies at prediction.",
+    ]  # fmt: skip
+
+
+def five(studies: Studies) -> list[str]:
+    """Text."""
+    text, tuned = studies.text, studies.tuned
+    at_one = [(name, text.difference(TEXT, "fedfibos-none", name, *SUBMODELS)) for name in FIARSES]
+    at_own = [(name, tuned.difference(TEXT, "fedfibos-none", name, *SUBMODELS)) for name in FIARSES]
+    rows = [["default minus", "at one rate for all", "verdict", "each at its own rate", "verdict"]]
+    for (name, one_rate), (_, own) in zip(at_one, at_own, strict=True):
+        rows.append([TITLES[name], interval(one_rate), verdict(one_rate), interval(own), verdict(own)])
+    return [
+        "## 5. On text, the learning rate decides",
+        claim(
+            all(verdict(value) == "ahead" for _, value in at_one)
+            and all(verdict(value) == "not settled" for _, value in at_own),
+            "At one learning rate for all methods, FedFIbOS is well ahead of every variant of FIARSE. Once each "
+            "method's learning rate is tuned, no difference from any variant is settled.",
+        ),
+        table(rows),
+        "*Limits.* Two thirds of AG News's training texts, two blocks of a small pretrained encoder, rates tuned on "
+        "one seed. [The evidence](evidence/ag_news.md).",
+    ]
+
+
+FIARSES = ("fiarse", "fiarse-layer", "fiarse-head")
+
+INTRODUCTION = """# Findings: does Fisher selection beat magnitude?
+
+Generated by `python tools/findings.py` from the records in `results/small`.
+
+This page says what our runs show, and what they do not. FIARSE, which ranks by magnitude, is the method to beat. The
+main question is the accuracy of the submodels, as the mean over the five capacities, at an equal number of parameters.
+Then come the full model, the smallest submodels and the accuracy on each client's own test examples.
+
+**The answer.** Fisher information alone does not beat magnitude. Together with the weight itself (*saliency*) and
+*nested steps* it leads. Fisher information of *channels* gives
+submodels that are small networks and as accurate as masks.
+
+![Accuracy minus FIARSE's in points, with 95 % intervals: a row for each method and data set](../findings.svg)
+
+A point is the mean difference to FIARSE, paired by seed; the line is its 95 % interval. Blue is ahead, orange is behind,
+a hollow point is a single pair. The tables use the same words:
+
+| word | 95 % interval of the difference |
+| --- | --- |
+| **ahead**, **behind** (bold) | excludes 0 |
+| equal within 1 | lies within one point on both sides |
+| not settled | anything else |
+
+With two or three pairs an interval is wide. Each comparison stands alone: no correction is made for their number."""
+
+WHAT_TO_USE = (
+    "## What to use when",
+    table(
+        [
+            ["what binds you", "use", "why"],
+            ["memory or time on the device", "`fedfibos-channels` with `local.nested = 0.5`", "claim 3"],
+            [
+                "bytes, with the whole model in memory",
+                '`fedfibos` with `criterion = "saliency"`, `ema_rate = 0.8`, `estimate_every = 10` and '
+                "`local.nested = 0.5`",
+                "claim 2",
+            ],
+            [
+                "accuracy on each client's own classes",
+                "either, with log class frequencies added to the logits",
+                "claim 4",
+            ],
+            ["a pretrained encoder", "`fedfibos` without the magnitude prior, or FIARSE with its head held", "claim 5"],
+            ["the paper's letter", '`fedfibos` with `preset = "algorithm1"`', "claim 4"],
+        ]
+    ).replace(" ---: |", " --- |"),
+)
+
+NOT_SHOWN = """## What is not shown
+
+- Nothing here is at the paper's scale (ResNet-18, RoBERTa). Orders and mechanisms can be compared, not figures.
+- No run was made on a GPU.
+- Learning rates were tuned on one seed and one split of CIFAR-10. CIFAR-100 has the same rates.
+- Nested steps, saliency and channels were run on CIFAR-10 alone.
+- AG News has two thirds of its training texts; the images went through JPEG. [The data](evidence/cifar10.md).
+
+## The evidence
+
+- [CIFAR-10](evidence/cifar10.md): the study, every cell, one setting at a time, what the submodels hold.
+- [CIFAR-100](evidence/cifar100.md) and [AG News](evidence/ag_news.md).
+- [Nested steps, saliency and channels](nested.md).
+- [The theory, measured](evidence/theory.md): the surrogate, the true masking error, the paper's diagnostics.
+
+## Again
+
+    fedfibos sweep experiments/small/STUDY.toml --out results/small/STUDY   # finished runs are passed over
+    fedfibos report results/small/cifar10 results/small/cifar10-ceiling results/small/cifar10-readings
+    python tools/findings.py
+
+STUDY is the name of an archive in `results/small`."""
