@@ -244,8 +244,8 @@ submodels that are small networks and as accurate as masks.
 
 ![Accuracy minus FIARSE's in points, with 95 % intervals: a row for each method and data set](../findings.svg)
 
-A point is the mean difference to FIARSE, paired by seed; the line is its 95 % interval. Blue is ahead, orange is behind,
-a hollow point is a single pair. The tables use the same words:
+A point is the mean difference to FIARSE, paired by seed; the line is its 95 % interval. Blue is ahead, orange is
+behind, a hollow point is a single pair. The tables use the same words:
 
 | word | 95 % interval of the difference |
 | --- | --- |
