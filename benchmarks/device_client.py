@@ -24,7 +24,7 @@ from flwr.app import Context, Message, RecordDict
 from flwr.supercore.task_identity import TaskIdentity
 
 from fedfibos.flower.client_app import client_app
-from fedfibos.flower.messages import limited, outlined, payload_in, payload_record
+from fedfibos.flower.messages import add_limit, add_outline, payload_in, payload_record
 from fedfibos.flower.task import task_of
 from fedfibos.models import build
 
@@ -56,7 +56,7 @@ app = client_app(task, lambda context: Images())
 sent = Path(folder, "outline").read_bytes() if outline else None
 TaskIdentity.run_id, TaskIdentity.task_id, TaskIdentity.node_id = 1, 1, 1
 content = payload_record(Path(folder, "payload").read_bytes())
-message = Message(outlined(limited(content, 600.0), sent), dst_node_id=1, message_type="train")
+message = Message(add_outline(add_limit(content, 600.0), sent), dst_node_id=1, message_type="train")
 message.metadata.__dict__["_message_id"] = "1"
 began = time.perf_counter()
 reply = app(message, Context(1, 1, node, RecordDict(), config))

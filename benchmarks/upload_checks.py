@@ -8,7 +8,7 @@ import torch
 from engine import in_turn, summary
 from selection import SIZE
 
-from fedfibos.backend.reductions import all_finite, extremes, indicator, some, zero_outside
+from fedfibos.backend.reductions import all_finite, any_true, extremes, indicator, zero_outside
 
 
 def upload_checks(repeats: int) -> dict[str, Any]:
@@ -18,7 +18,7 @@ def upload_checks(repeats: int) -> dict[str, Any]:
     nowhere = torch.zeros(SIZE, dtype=torch.bool)
     update = torch.randn(SIZE, generator=generator) * held
     questions = {
-        "is any held": (lambda: nowhere.any().item(), lambda: some(nowhere)),
+        "is any held": (lambda: nowhere.any().item(), lambda: any_true(nowhere)),
         "is all finite": (
             lambda: torch.stack(torch.aminmax(update)).isfinite().all().item(),
             lambda: all_finite(update),

@@ -29,7 +29,7 @@ def answer(verb: str, got: Any, *wanted: type[Any]) -> Any:
     return got
 
 
-def extracted(method: Method, model: Model, state: State, params: Params, client: Client) -> Submodel:
+def extract_submodel(method: Method, model: Model, state: State, params: Params, client: Client) -> Submodel:
     """The submodel that a method extracts for a client.
 
     Raises:

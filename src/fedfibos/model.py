@@ -18,7 +18,7 @@ from fedfibos.channels.derive import derive_axes
 from fedfibos.channels.fixed import channels_of, cut, fixed_tensors
 from fedfibos.channels.macs import mac_cost
 from fedfibos.channels.nested import Chain, chain
-from fedfibos.channels.resize import resized
+from fedfibos.channels.resize import resize_module
 from fedfibos.common.inputs import Inputs
 from fedfibos.params import Layout, Params, check_finite, layout_of, maskable_names, params_of
 from fedfibos.probes.memory import changed_by_forward, check_own_memory
@@ -192,7 +192,7 @@ class Model:
         widths = submodel.widths
         work = self._workspaces.pop(widths, None)
         if work is None:
-            module = self.module if widths is None else resized(self.module, self.axes, dict(widths))
+            module = self.module if widths is None else resize_module(self.module, self.axes, dict(widths))
             work = Workspace(module, submodel.local_layout(self.layout), self.device, self.recorded)
         self._workspaces[widths] = work  # at the end: the last one used
         slices = [known for known in self._workspaces if known is not None]

@@ -11,7 +11,7 @@ from fedfibos.aggregate import Sums
 from fedfibos.channels.family import with_nested
 from fedfibos.common.streams import stream
 from fedfibos.local import LocalTrainingError, seeded
-from fedfibos.method import Method, answer, extracted
+from fedfibos.method import Method, answer, extract_submodel
 from fedfibos.model import Model
 from fedfibos.params import Params
 from fedfibos.soundness import LARGEST, averageable, check_merged, look_at, signed_by
@@ -120,13 +120,13 @@ def submodel_for(method: Method, model: Model, state: State, params: Params, cli
     Raises:
         ValueError: ``local.nested`` without ``local.levels``, or of a method whose submodels do not nest.
     """
-    submodel, local = extracted(method, model, state, params, client), client.local
+    submodel, local = extract_submodel(method, model, state, params, client), client.local
     if not local.nested:
         return submodel
     if not local.levels:
         raise ValueError(f"local.nested = {local.nested:g} needs local.levels, the capacities of the nested family")
     smaller = [
-        extracted(method, model, state, params, replace(client, capacity=level))
+        extract_submodel(method, model, state, params, replace(client, capacity=level))
         for level in sorted(set(local.levels), reverse=True)
         if level < client.capacity
     ]

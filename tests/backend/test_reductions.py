@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from fedfibos.backend.reductions import all_finite, extremes, indicator, some, zero_outside
+from fedfibos.backend.reductions import all_finite, any_true, extremes, indicator, zero_outside
 from fedfibos.submodel import Mask
 
 TINY = 1e-45  # the smallest positive float32, below the normal ones
@@ -21,8 +21,8 @@ def test_an_indicator_is_ones_and_zeros() -> None:
 
 @pytest.mark.parametrize("held", [[], [False], [True], [False, False, True], [True] * 300, [False] * 300])
 def test_some_is_any(held: list[bool]) -> None:
-    assert some(torch.tensor(held, dtype=torch.bool)) == any(held)
-    assert some(torch.tensor([True]).expand(5))
+    assert any_true(torch.tensor(held, dtype=torch.bool)) == any(held)
+    assert any_true(torch.tensor([True]).expand(5))
 
 
 @pytest.mark.parametrize(

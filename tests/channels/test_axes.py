@@ -16,7 +16,7 @@ from fedfibos.channels.axes import Axes, Part, axes_table
 from fedfibos.channels.check import check_axes
 from fedfibos.channels.costs import parameter_cost, width_within
 from fedfibos.channels.derive import derive_axes
-from fedfibos.channels.resize import resized
+from fedfibos.channels.resize import resize_module
 from fedfibos.methods._slicing import prefix
 from fedfibos.methods.heterofl import HeteroFL
 from fedfibos.model import model_of
@@ -124,7 +124,7 @@ def test_units_keep_whole_heads_of_an_attention_written_by_hand():
     assert axes.sizes[query] == 3
     assert axes.dims[f"{query}.weight"][0] == (Part(query, after=4),)
     assert axes.dims[f"{query}.weight"][0] == axes.dims[query.replace("query", "value") + ".weight"][0]
-    small = resized(module, axes, axes.widths(0.5))
+    small = resize_module(module, axes, axes.widths(0.5))
     assert small.get_submodule(query).out_features == 8
     assert small(tokens()).shape == (6, NUM_CLASSES)
 
@@ -165,7 +165,7 @@ def test_grouped_convolutions_lose_whole_groups():
     assert axes.dims["pointwise.weight"][0] == (Part("pointwise", after=3),)
     assert axes.dims["multiplied.weight"][:2] == ((Part("pointwise", after=6),), (Part(None, after=1),))
     assert axes.dims["grouped.weight"][:2] == ((Part("pointwise", after=4),), (Part(None, after=6),))
-    small = resized(example.module, axes, {"stem": 3, "pointwise": 1})
+    small = resize_module(example.module, axes, {"stem": 3, "pointwise": 1})
     assert [small.depthwise.groups, small.multiplied.groups, small.grouped.groups] == [3, 3, 1]
 
 
@@ -190,7 +190,7 @@ def test_tied_tensors_stay_tied():
     module = Tied()
     axes = derive_axes(module, tokens(length=3) % 9)
     assert axes.dims == {"embed.weight": ((Part(None, after=9),), (Part("embed"),))}
-    small = resized(module, axes, {"embed": 3})
+    small = resize_module(module, axes, {"embed": 3})
     assert small.classifier.weight is small.embed.weight
     assert tuple(small.embed.weight.shape) == (9, 3)
 
@@ -237,7 +237,7 @@ def test_prefixes_are_nested_and_the_whole_is_everything(case):
 @pytest.mark.parametrize("ratio", [0.01, 0.5, 0.75])
 def test_the_small_module_runs_forward_and_backward(case, ratio):
     example, axes, layout = case
-    small = resized(example.module, axes, axes.widths(ratio))
+    small = resize_module(example.module, axes, axes.widths(ratio))
     assert layout_of(small) == axes.small_layout(layout, axes.widths(ratio))
     scores = small(example.example_inputs)
     assert scores.shape == (6, NUM_CLASSES)
@@ -251,7 +251,7 @@ def test_neither_derivation_nor_resizing_changes_the_module(case):
     before = copy.deepcopy(module.state_dict())
     if example.table is None:
         assert derive_axes(module, example.example_inputs) == axes
-    resized(module, axes, axes.widths(0.5))
+    resize_module(module, axes, axes.widths(0.5))
     assert module.training
     assert all(torch.equal(before[name], value) for name, value in module.state_dict().items())
 
@@ -281,7 +281,7 @@ def sliced_and_masked(name: str, start: int, training: bool) -> tuple[Tensor, Te
             if tensor.is_floating_point():
                 tensor.add_(0.3 * torch.rand(tensor.shape, generator=generator))
     submodel = axes.slice(layout, windows(axes, 0.5, start))
-    small = resized(module, axes, dict(submodel.widths))
+    small = resize_module(module, axes, dict(submodel.widths))
     channels = windows(axes, 0.5, start)
     flat = params_of(module, layout).flat
     masked = torch.zeros(layout.size)
@@ -337,7 +337,7 @@ def test_sliced_differs_from_masked_under_group_norm_of_few_groups():
     axes = derive_axes(module, images())
     assert axes.sizes == {"0": 8}
     assert axes.dims["1.weight"] == ((Part("0", before=2),),)
-    small = resized(module, axes, {"0": 4})
+    small = resize_module(module, axes, {"0": 4})
     assert (small[1].num_groups, small[1].num_channels) == (2, 8)
     layout, channels = layout_of(module), {"0": torch.arange(4)}
     submodel = axes.slice(layout, channels)
@@ -360,7 +360,7 @@ def test_group_norm_keeps_the_size_of_many_groups_and_the_number_of_few(groups):
     size, part = expected[groups]
     assert axes.sizes == {"0": size}
     assert axes.features == {"1": (part,)}
-    small = resized(module, axes, axes.widths(0.5))
+    small = resize_module(module, axes, axes.widths(0.5))
     assert (small[1].num_groups, small[1].num_channels) == ({8: 4, 4: 2, 2: 2, 1: 1}[groups], 8)
     assert small(images()).shape == (6, 3)
 
@@ -600,7 +600,7 @@ def test_recurrent_layers_and_cells_run_at_their_small_size(layer, features):
     module = Recurrent(layer, features)
     axes = recurrent_axes(module)
     check_axes(module, axes, tokens())
-    small = resized(module, axes, axes.widths(0.5)).layer
+    small = resize_module(module, axes, axes.widths(0.5)).layer
     assert (small.input_size, small.hidden_size, getattr(small, "proj_size", 0)) == (8, 6, 3 if features == 6 else 0)
 
 
@@ -715,7 +715,7 @@ def test_sizes_that_code_writes_follow_the_slice():
     module = Reshapes()
     axes = derive_axes(module, images())
     assert (axes.sizes, len(axes.sites)) == ({"first": 12}, 1)
-    small = resized(module, axes, {"first": 5})
+    small = resize_module(module, axes, {"first": 5})
     expected = small.classifier(small.first(images().flatten(1)).relu())
     for copied in (small, copy.deepcopy(small), pickle.loads(pickle.dumps(small))):
         assert torch.equal(copied(images()), expected)
@@ -725,7 +725,7 @@ def test_sizes_that_code_writes_follow_the_slice():
 def test_models_that_write_no_sizes_run_as_they_are():
     axes = zoo("resnet8_group").axes()
     assert axes.sites == {}
-    assert "forward" not in vars(resized(zoo("resnet8_group").module, axes, axes.widths(0.5)))
+    assert "forward" not in vars(resize_module(zoo("resnet8_group").module, axes, axes.widths(0.5)))
 
 
 def test_a_gated_unit_is_cut_in_both_halves_alike():

@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fedfibos.channels.derive import derive_axes
-from fedfibos.channels.resize import resized
+from fedfibos.channels.resize import resize_module
 from zoo import NUM_CLASSES, VOCABULARY, images, tokens
 
 
@@ -71,7 +71,7 @@ def runs_on_any_batch(module: nn.Module, inputs: Tensor) -> dict[str, int]:
     """The axes; a slice of half the width gives each example the same scores in every batch."""
     axes = derive_axes(module, inputs)
     for ratio in (0.5, 0.01):
-        small = resized(module, axes, axes.widths(ratio)).eval()
+        small = resize_module(module, axes, axes.widths(ratio)).eval()
         for _ in range(12):  # Python's own instructions change as code is run again
             torch.testing.assert_close(small(inputs)[:2], small(inputs[:2]), rtol=1e-3, atol=1e-4)
         if not inputs.is_floating_point():

@@ -10,7 +10,7 @@ from torch.nn.functional import cross_entropy, linear
 from fedfibos.channels.axes import Axes, Part, axes_table
 from fedfibos.channels.derive import derive_axes
 from fedfibos.channels.readers import GateSum, readers
-from fedfibos.channels.resize import resized
+from fedfibos.channels.resize import resize_module
 from zoo import NUM_CLASSES, ZOO, images, tokens, zoo
 
 READING = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.ConvTranspose2d)
@@ -143,7 +143,7 @@ def test_a_gate_of_zero_is_the_slice_without_the_channel(name):
         gates = {a: torch.ones(n) for a, n in axes.sizes.items()}
         gates[axis][1] = 0.0
         kept = {axis: torch.tensor([c for c in range(size) if c != 1])}
-        small = resized(module, axes, {axis: size - 1})
+        small = resize_module(module, axes, {axis: size - 1})
         tensors = {**dict(module.named_parameters()), **dict(module.named_buffers())}
         for own, tensor in (*small.named_parameters(), *small.named_buffers()):
             cut = tensors[own].detach()

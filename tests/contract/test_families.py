@@ -11,7 +11,7 @@ from test_zoo import Batch
 
 from families import NAMES, family
 from fedfibos.channels.check import mixed_widths
-from fedfibos.channels.resize import resized
+from fedfibos.channels.resize import resize_module
 from fedfibos.methods import METHODS
 from fedfibos.model import model_of
 from fedfibos.round import federated_round
@@ -87,10 +87,10 @@ def test_families_are_sliced_without_a_word(name):
     axes = model.axes
     assert name == "MobileNetV2" or list(axes.sizes.values()) == WIDTHS[name]
     if axes.sizes:
-        small = resized(model.module, axes, axes.widths(0.5)).eval()
+        small = resize_module(model.module, axes, axes.widths(0.5)).eval()
         inputs = example.example_inputs
         torch.testing.assert_close(small(inputs)[:2], small(inputs[:2]), rtol=1e-4, atol=1e-4)
-        assert resized(model.module, axes, mixed_widths(axes)).eval()(inputs).shape == (6, example.num_classes)
+        assert resize_module(model.module, axes, mixed_widths(axes)).eval()(inputs).shape == (6, example.num_classes)
         assert axes.small_layout(model.layout, axes.widths(1e-9)).size < 0.12 * model.layout.size
         assert trains(name, "heterofl") == ""
     else:
@@ -101,7 +101,7 @@ def test_families_are_sliced_without_a_word(name):
 def test_slices_of_text_models_take_texts_of_other_lengths(name):
     example = family(name)
     axes = model_of(example.module, example=example.example_inputs).axes
-    small = resized(example.module, axes, axes.widths(0.5))
+    small = resize_module(example.module, axes, axes.widths(0.5))
     assert small(example.example_inputs[:3, :5]).shape == (3, example.num_classes)
 
 

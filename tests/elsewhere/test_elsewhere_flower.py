@@ -8,7 +8,7 @@ import torch
 from safetensors.torch import load_file
 
 from fedfibos.data import load
-from fedfibos.flower.measure import Limits, affordable, round_bytes
+from fedfibos.flower.measure import Limits, affordable_capacity, round_bytes
 from fedfibos.methods import METHODS
 from fedfibos.types import Client
 from flower.local_grid import Deployment, experiment_of, lines_of
@@ -53,4 +53,4 @@ def test_limits_are_measured_elsewhere(name, tmp_path):
     limit = round_bytes(task, client, submodel)
     assert round_bytes(there, client, submodel) == limit
     everything = Limits(memory=1e9, seconds=60.0, traffic=limit)
-    assert affordable(there, examples, everything) == affordable(task, examples, everything) == 0.5
+    assert affordable_capacity(there, examples, everything) == affordable_capacity(task, examples, everything) == 0.5

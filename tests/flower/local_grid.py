@@ -25,7 +25,7 @@ from fedfibos.config.experiment import Experiment, load_experiment, to_toml
 from fedfibos.data import Split
 from fedfibos.flower import Task, client_app, server_app
 from fedfibos.flower.new import TEMPLATE
-from fedfibos.flower.task import Federation
+from fedfibos.flower.task import FleetSettings
 from fedfibos.model import Model
 from fedfibos.simulation import build_world
 
@@ -42,7 +42,7 @@ def experiment_task(experiment: Experiment, model: Model, **federation: Any) -> 
     Args:
         experiment: What the simulator would run. Clients declare their capacities themselves.
         model: Its model, as of :func:`fedfibos.simulation.build_world`.
-        **federation: Further fields of :class:`Federation`.
+        **federation: Further fields of :class:`FleetSettings`.
     """
     own = experiment.federation
     fields = {
@@ -55,7 +55,7 @@ def experiment_task(experiment: Experiment, model: Model, **federation: Any) -> 
         experiment.build_method(),
         model,
         experiment.local,
-        Federation(rounds=own.rounds, cohort=own.cohort, **fields),
+        FleetSettings(rounds=own.rounds, cohort=own.cohort, **fields),
         experiment.seed,
         to_toml(experiment),
     )

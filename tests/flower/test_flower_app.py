@@ -26,10 +26,10 @@ from fedfibos.cli.flower_commands import show_traffic
 from fedfibos.flower import client_app, server_app
 from fedfibos.flower.demo import Outcome, Traffic
 from fedfibos.flower.launch import LaunchError, Processes, free_port
-from fedfibos.flower.measure import Limits, affordable, round_bytes
+from fedfibos.flower.measure import Limits, affordable_capacity, round_bytes
 from fedfibos.flower.meter import Meter
 from fedfibos.flower.new import FILES, TEMPLATE
-from fedfibos.flower.task import Federation, task_of
+from fedfibos.flower.task import FleetSettings, task_of
 from fedfibos.simulation import CheckpointStore
 from fedfibos.types import Client
 from fedfibos.wire.payload import WireError
@@ -99,7 +99,7 @@ def test_the_page_and_the_template_have_every_federation_key():
     """With the defaults that the code has."""
     page = (Path(__file__).parents[2] / "docs" / "reference" / "fleet_settings.md").read_text()
     told = dict(re.findall(r"^\| `federation\.(\w+)` \| `?([^|`]+)`? \|", page, re.MULTILINE))
-    defaults = {field.name: field.default for field in dataclasses.fields(Federation)}
+    defaults = {field.name: field.default for field in dataclasses.fields(FleetSettings)}
     assert told.keys() == defaults.keys()
     for name, default in defaults.items():
         said = f"{default:g}" if isinstance(default, float) else str(default)
@@ -119,13 +119,13 @@ def test_capacity_by_memory():
     task = app.task(template_config(**{"method.name": "heterofl"}))
     examples = app.test({})
     everything = cost_of(task, 1.0, examples).memory
-    assert affordable(task, examples, Limits(memory=everything)) == 1.0
-    assert affordable(task, examples, Limits(memory=everything - 1)) == 0.5
-    assert affordable(task, examples, Limits(memory=everything / 4)) < 0.5
+    assert affordable_capacity(task, examples, Limits(memory=everything)) == 1.0
+    assert affordable_capacity(task, examples, Limits(memory=everything - 1)) == 0.5
+    assert affordable_capacity(task, examples, Limits(memory=everything / 4)) < 0.5
     with pytest.raises(
         WireError, match=r"no capacity down to 0.0625 keeps within memory-limit 1000: 0.0625 takes \d+ bytes of memory$"
     ):
-        affordable(task, examples, Limits(memory=1000))
+        affordable_capacity(task, examples, Limits(memory=1000))
 
 
 def test_less_capacity_saves_a_mask_no_memory():
@@ -134,11 +134,11 @@ def test_less_capacity_saves_a_mask_no_memory():
     task = app.task(template_config())
     examples = app.test({})
     everything = cost_of(task, 1.0, examples).memory
-    assert affordable(task, examples, Limits(memory=everything)) == 1.0
+    assert affordable_capacity(task, examples, Limits(memory=everything)) == 1.0
     with pytest.raises(
         WireError, match=rf"memory-limit {everything - 1}: 0.0625 takes \d+ bytes of memory; a mask is trained"
     ):
-        affordable(task, examples, Limits(memory=everything - 1))
+        affordable_capacity(task, examples, Limits(memory=everything - 1))
 
 
 @pytest.mark.parametrize("method", ["fedfibos", "heterofl"])
@@ -153,17 +153,17 @@ def test_capacity_by_bytes(method):
     limit = round_bytes(task, client, submodel)
     half = cost_of(task, 0.5, examples)
     assert limit == pytest.approx(half.bytes_down + half.bytes_up, rel=0.04)
-    assert affordable(task, examples, Limits(traffic=limit)) == 0.5
-    assert affordable(task, examples, Limits(traffic=limit - 1)) == 0.25
-    assert affordable(task, examples, Limits(traffic=limit, seconds=60.0)) == 0.5
+    assert affordable_capacity(task, examples, Limits(traffic=limit)) == 0.5
+    assert affordable_capacity(task, examples, Limits(traffic=limit - 1)) == 0.25
+    assert affordable_capacity(task, examples, Limits(traffic=limit, seconds=60.0)) == 0.5
     with pytest.raises(WireError, match=r"keeps within bytes-per-round 100: 0.0625 takes \d+ bytes a round$"):
-        affordable(task, examples, Limits(traffic=100))
+        affordable_capacity(task, examples, Limits(traffic=100))
     if method == "fedfibos":
         too_small = Limits(memory=1000, traffic=limit)
         with pytest.raises(
             WireError, match=r"memory-limit 1000 and bytes-per-round \d+: 0.0625 .*; a mask is trained in tensors"
         ):
-            affordable(task, examples, too_small)
+            affordable_capacity(task, examples, too_small)
 
 
 def test_a_device_says_which_limit_the_next_larger_capacity_does_not_keep(caplog):
@@ -172,11 +172,11 @@ def test_a_device_says_which_limit_the_next_larger_capacity_does_not_keep(caplog
     for method, larger in (("heterofl", "0.5 takes"), ("fedfibos", "0.5 takes")):
         task = app.task(template_config(**{"method.name": method}))
         caplog.clear()
-        assert affordable(task, app.test({}), Limits(traffic=300_000)) == 0.25
+        assert affordable_capacity(task, app.test({}), Limits(traffic=300_000)) == 0.25
         (said,) = [record.getMessage() for record in caplog.records]
         assert re.fullmatch(rf"measured capacity 0.25 within bytes-per-round 300000: {larger} \d+ bytes a round", said)
     caplog.clear()
-    assert affordable(task, app.test({}), Limits(traffic=3_000_000)) == 1.0
+    assert affordable_capacity(task, app.test({}), Limits(traffic=3_000_000)) == 1.0
     assert caplog.records[0].getMessage() == "measured capacity 1 within bytes-per-round 3000000: the whole model"
 
 
@@ -195,9 +195,9 @@ def test_who_joins_is_logged_once_and_capacities_are_on_record(tmp_path, caplog)
 def test_capacity_by_time(tmp_path):
     app = template_app()
     task = app.task(template_config())
-    assert affordable(task, app.test({}), Limits(seconds=60.0)) == 1.0
+    assert affordable_capacity(task, app.test({}), Limits(seconds=60.0)) == 1.0
     with pytest.raises(WireError, match="seconds-per-step"):
-        affordable(task, app.test({}), Limits(seconds=1e-9))
+        affordable_capacity(task, app.test({}), Limits(seconds=1e-9))
     nodes = [{"client-id": n, "seconds-per-step": 60} for n in range(3)]
     run_template(tmp_path / "run", nodes, **{"federation.rounds": 1})
     sent = lines_of(tmp_path / "run")[0]["bytes_by_client"]
@@ -408,7 +408,7 @@ def test_a_task_that_cannot_be_trained_is_one_line_at_any_capacity():
     with pytest.raises(
         WireError, match=r"no capacity down to 0.0625 keeps within memory-limit 1000000000: fisher_from = .per_example"
     ):
-        affordable(task, template_app().test({}), Limits(memory=1e9))
+        affordable_capacity(task, template_app().test({}), Limits(memory=1e9))
 
 
 @pytest.mark.parametrize(

@@ -29,8 +29,8 @@ from torch import nn
 from fedfibos.aggregate import Sums
 from fedfibos.data.images import TensorData
 from fedfibos.methods._blocks import (
-    aligned,
     block_channels,
+    block_numbers,
     blocks_in,
     broadcast_blocks,
     by_role,
@@ -94,7 +94,7 @@ def test_positional_and_aligned_blocks_roll():
     ]
     model = model_of(build("mlp", 2, (1, 1, 1), hidden=(4, 6)), example=torch.zeros(2, 1, 1, 1))
     first, second = model.axes.sizes
-    rolled = [aligned(model.axes, input_dims(model), {first: 2, second: 3}, t) for t in range(6)]
+    rolled = [block_numbers(model.axes, input_dims(model), {first: 2, second: 3}, t) for t in range(6)]
     assert [(r[first], r[second]) for r in rolled] == [(0, 0), (1, 0), (0, 1), (1, 1), (0, 2), (1, 2)]
 
 

@@ -25,7 +25,7 @@ from fedfibos.report import build_report, figures, html, tables, write_report
 from fedfibos.report.groups import Group
 from fedfibos.report.labels import method_label
 from fedfibos.report.looks import Look, looks
-from fedfibos.report.paper import comparisons, reported
+from fedfibos.report.paper import comparisons, paper_figures
 from fedfibos.report.records import find_runs, read_record
 from fedfibos.report.rival import rival
 from fedfibos.report.sorting import sort_records
@@ -284,7 +284,7 @@ def test_every_cell_of_the_paper_and_only_matching_runs_beside_it(runs):
 
 def test_the_paper_s_numbers():
     methods = ("heterofl", "fedrolex", "fedbrb", "fiarse", "fedfibos")
-    cells = [row[m] for table in reported()["tables"] for row in table["rows"] for m in methods if m in row]
+    cells = [row[m] for table in paper_figures()["tables"] for row in table["rows"] for m in methods if m in row]
     assert len(cells) == 52
     assert all(len(cell) == 2 for cell in cells)
     assert [round(sum(cell[i] for cell in cells), 2) for i in (0, 1)] == [3693.05, 3024.24]  # of the printed numbers

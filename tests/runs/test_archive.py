@@ -14,7 +14,7 @@ from fedfibos.cli import main
 from fedfibos.config.experiment import load_experiment
 from fedfibos.config.study import load_study
 from fedfibos.report.records import find_runs, read_record
-from fedfibos.runs.archive import archive_of, encode, pack, packed
+from fedfibos.runs.archive import archive_of, encode, pack, read_archive
 from fedfibos.runs.reading import RecordError
 from fedfibos.runs.stored import experiment_of, is_stored, stored_below, stored_bytes
 from fedfibos.simulation import simulate
@@ -88,7 +88,7 @@ def test_an_archive_has_the_records_and_no_checkpoint(study):
     }
     assert len(wanted) == 4 * 4 + 3
     assert pack(study) == study.with_name("study.tar.zst")
-    assert dict(packed(archive_of(study))) == wanted
+    assert dict(read_archive(archive_of(study))) == wanted
 
 
 def test_the_same_folder_gives_the_same_bytes(study, tmp_path):
@@ -147,7 +147,7 @@ def test_a_run_is_added_to_a_packed_study(study):
     pack(study)
     shutil.rmtree(study)
     assert records(study) == both
-    assert len(packed(archive)) == 4 * 4
+    assert len(read_archive(archive)) == 4 * 4
 
 
 def test_a_sweep_passes_over_what_is_finished_in_the_archive(study):
@@ -202,7 +202,7 @@ def test_no_flipped_bit_of_an_archive_is_believed(tmp_path, step):
         at, bit = divmod(place, 8)
         archive.write_bytes(content[:at] + bytes([content[at] ^ 1 << bit]) + content[at + 1 :])
         try:
-            assert dict(packed(archive)) == files, place
+            assert dict(read_archive(archive)) == files, place
         except RecordError:
             seen += 1
         archive.unlink()

@@ -11,7 +11,7 @@ import pytest
 
 from fedfibos.config.experiment import load_experiment, to_toml
 from fedfibos.runs import environment
-from fedfibos.runs.environment import describe, shareable
+from fedfibos.runs.environment import describe, without_folders
 from fedfibos.runs.reading import RecordError
 from fedfibos.runs.record import RunDirectory
 from fedfibos.runs.summary import summarise
@@ -308,7 +308,7 @@ def test_nothing_in_the_environment_names_a_folder_of_the_machine():
     assert describe("cpu", arguments)["command"] == [
         "fedfibos", "run", "a/b.toml", "--out", "x", "--data-dir=d", "seed=3"
     ]  # fmt: skip
-    assert shareable("local.lr=0.1") == "local.lr=0.1"
+    assert without_folders("local.lr=0.1") == "local.lr=0.1"
 
 
 def evaluated(number, full, submodels, local, by_capacity):

@@ -13,7 +13,7 @@ from fedfibos.local import LocalTrainingError, local_training
 from fedfibos.methods.fedfibos import FedFIbOS
 from fedfibos.round import sample
 from fedfibos.simulation import simulate
-from fedfibos.simulation.dropout import NO_ANSWER, leaving_out, silent
+from fedfibos.simulation.dropout import NO_ANSWER, draw_silent, leaving_out
 from fedfibos.training import LocalTraining
 from fedfibos.types import Client
 
@@ -28,22 +28,24 @@ OVERRIDES = [
 
 def test_about_as_many_are_silent_as_the_rate_says():
     cohort = list(range(1000))
-    assert silent(cohort, 0.0, 0, 0) == frozenset()
+    assert draw_silent(cohort, 0.0, 0, 0) == frozenset()
     for rate in (0.1, 0.5, 0.9):
-        assert len(silent(cohort, rate, 0, 0)) == pytest.approx(1000 * rate, abs=50)
-    assert silent(cohort, 0.5, 0, 0) != silent(cohort, 0.5, 0, 1) != silent(cohort, 0.5, 1, 0)
-    assert silent(cohort, 0.1, 0, 0) < silent(cohort, 0.5, 0, 0)  # those that a smaller rate silences are among them
+        assert len(draw_silent(cohort, rate, 0, 0)) == pytest.approx(1000 * rate, abs=50)
+    assert draw_silent(cohort, 0.5, 0, 0) != draw_silent(cohort, 0.5, 0, 1) != draw_silent(cohort, 0.5, 1, 0)
+    assert draw_silent(cohort, 0.1, 0, 0) < draw_silent(
+        cohort, 0.5, 0, 0
+    )  # those that a smaller rate silences are among them
 
 
 def test_whether_a_client_answers_does_not_depend_on_the_others():
     every, some = range(100), [3, 50, 51]
-    assert silent(some, 0.3, 0, 4) == silent(every, 0.3, 0, 4) & set(some)
+    assert draw_silent(some, 0.3, 0, 4) == draw_silent(every, 0.3, 0, 4) & set(some)
 
 
 def test_at_least_one_answers():
     for t in range(50):
-        assert len(silent([7], 0.99, 0, t)) == 0
-        assert len(silent([1, 2, 3], 0.99, 0, t)) <= 2
+        assert len(draw_silent([7], 0.99, 0, t)) == 0
+        assert len(draw_silent([1, 2, 3], 0.99, 0, t)) <= 2
 
 
 @pytest.mark.parametrize("ahead", [0, 1, 99])

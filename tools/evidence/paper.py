@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from evidence.records import Cell, Study
-from fedfibos.report.paper import reported
+from fedfibos.report.paper import paper_figures
 
 
 def in_the_paper(study: Study, cell: Cell) -> Mapping[str, float]:
     """The paper's global accuracies of FedFIbOS and FIARSE there, and their ``gap``, in %; empty where it has none."""
     data = next(iter(study.cells[cell].values()))[0].experiment.data
     dealt = data.partition.classes_per_client if data.partition.scheme == "pathological" else data.partition.alpha
-    for printed in reported()["tables"]:
+    for printed in paper_figures()["tables"]:
         for row in printed["rows"]:
             capacities, partition = row.get("capacities") or printed["capacities"], row["partition"]
             wanted = partition.get("classes_per_client", partition.get("alpha"))

@@ -13,7 +13,7 @@ from fedfibos.common.inputs import forward
 from fedfibos.common.streams import stream
 from fedfibos.common.user_code import describe_error
 from fedfibos.local import seeded
-from fedfibos.method import Cautious, Method, extracted
+from fedfibos.method import Cautious, Method, extract_submodel
 from fedfibos.model import Model
 from fedfibos.params import Params
 from fedfibos.probes.probabilities import probability_cautions
@@ -46,7 +46,7 @@ def cautions(method: Method, model: Model, state: State, params: Params, clients
     sliced = False
     trial = model.with_own_workspaces()  # clients train in the model's: nothing of this is left there
     for capacity in sorted(first):
-        submodel = extracted(method, model, state, params, first[capacity])
+        submodel = extract_submodel(method, model, state, params, first[capacity])
         allowed, held = budget(capacity, model.layout.num_maskable), held_maskable(submodel, model.layout)
         masked |= submodel.indicator is not None
         sliced |= submodel.widths is not None
@@ -82,7 +82,9 @@ def cautions(method: Method, model: Model, state: State, params: Params, clients
     least = [client for client in clients if client.capacity == min(first)]
     if not method.personal and len(least) > 1:
         two = (least[0], least[-1])
-        one, other = (holding(extracted(method, model, state, params, client), model.layout.size) for client in two)
+        one, other = (
+            holding(extract_submodel(method, model, state, params, client), model.layout.size) for client in two
+        )
         if not torch.equal(one, other):
             lines.append(
                 f"method.personal is False, but clients {two[0].id} and {two[1].id} of capacity {min(first):g} hold "

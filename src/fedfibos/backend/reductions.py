@@ -15,7 +15,7 @@ def indicator(held: Tensor) -> Tensor:
     return held.view(torch.uint8).to(torch.float32)
 
 
-def some(held: Tensor) -> bool:
+def any_true(held: Tensor) -> bool:
     """Whether any element of a contiguous bool tensor is true."""
     return held.numel() > 0 and bool(held.view(torch.uint8).amax())
 
@@ -38,4 +38,4 @@ def extremes(tensor: Tensor) -> tuple[float, float]:
 
 def zero_outside(tensor: Tensor, held: Tensor) -> bool:
     """Whether every element that is not 0 is held; ``held`` is bool and of the tensor's shape."""
-    return not some(tensor.bool() > held)
+    return not any_true(tensor.bool() > held)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from fedfibos.backend.recorded import recorder
-from fedfibos.common.copies import copied
+from fedfibos.common.copies import copy_module
 from fedfibos.common.norms import has_batch_norm
 from fedfibos.common.unallocated import allocation
 from fedfibos.params import Layout, check_kept, without_overlaps
@@ -30,7 +30,7 @@ class Workspace:
 
     def __init__(self, module: nn.Module, layout: Layout, device: torch.device, recorded: bool = False) -> None:
         # A copy, as its buffers are written in place.
-        self.module = without_overlaps(copied(module, allocation(module))).to(device)
+        self.module = without_overlaps(copy_module(module, allocation(module))).to(device)
         self.layout = layout
         self.values = torch.zeros(layout.size, device=device)
         named = dict(self.module.named_parameters())

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from fedfibos.channels.axes import Axes
-from fedfibos.channels.resize import resized
+from fedfibos.channels.resize import resize_module
 from fedfibos.channels.sites import Fitting, mark, narrow_sites
 from fedfibos.params import without_overlaps
 from fedfibos.submodel import budget
@@ -65,7 +65,7 @@ def narrow_problem(
     """
     fitting = Fitting(narrow_sites(axes, widths))
     try:
-        small = resized(probe, replace(axes, sites={}), widths)
+        small = resize_module(probe, replace(axes, sites={}), widths)
         mark(small)
         with fitting:
             logits = _logits(small, example_inputs)

@@ -21,8 +21,8 @@ from fedfibos.channels.factors import (
     Dim,
     Factor,
     Mismatch,
-    concatenated,
-    divided,
+    concatenate,
+    divide,
     flat,
     keep_whole,
     leaves,
@@ -32,7 +32,7 @@ from fedfibos.channels.factors import (
 from fedfibos.channels.layers import outputs_of
 from fedfibos.channels.parts import parts_of
 from fedfibos.channels.sized import Seen
-from fedfibos.channels.trace import Trace, traced
+from fedfibos.channels.trace import Trace, trace_forward
 
 
 def derive_axes(
@@ -61,7 +61,7 @@ def derive_axes(
         ValueError: The forward pass fails or is too long, or a name is unknown.
     """
     try:
-        trace = traced(module, example_inputs)
+        trace = trace_forward(module, example_inputs)
     except ValueError as error:
         raise _underivable(str(error)) from error
     names = _Names(trace)
@@ -108,7 +108,7 @@ def _keep_units(axes: Axes, axis: str, factor: Factor, matters: Callable[[Axes, 
             for name, own in axes.dims.items()
         }
         if not matters(replace(axes, sizes={**axes.sizes, axis: factor.size // unit}, dims=dims), axis):
-            keep_whole(divided([factor], unit)[1], f"channels go together in units of {unit}")
+            keep_whole(divide([factor], unit)[1], f"channels go together in units of {unit}")
             return
     keep_whole([factor], "permuting its channels changes the logits")
 
@@ -137,7 +137,7 @@ def _fit_unit(names: _Names, name: str, unit: int) -> None:
     if unit < 1 or length(dim) % unit:
         raise ValueError(f"units: {length(dim)} channels of {name!r} don't divide into units of {unit}")
     try:
-        keep_whole(divided(dim, unit)[1], "channels of a unit go together")
+        keep_whole(divide(dim, unit)[1], "channels of a unit go together")
     except Mismatch:
         raise ValueError(f"units: {length(dim)} channels of {name!r} don't divide into units of {unit}") from None
 
@@ -176,10 +176,10 @@ class _Names:
         try:
             same(outside, inside)
             same(outside, self.trace.dims(queries)[1])
-            keep_whole(divided(inside, layer.head_dim)[0], "attention keeps all heads")
+            keep_whole(divide(inside, layer.head_dim)[0], "attention keeps all heads")
             for packed in (layer.in_proj_weight, layer.in_proj_bias):
                 if packed is not None:  # queries, keys and values one after another
-                    self.trace.dims(packed)[0] = concatenated([inside] * 3)
+                    self.trace.dims(packed)[0] = concatenate([inside] * 3)
         except Mismatch:
             keep_whole([*outside, *inside], "attention cuts them otherwise than what is around it")
 

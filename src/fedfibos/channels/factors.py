@@ -104,7 +104,7 @@ def keep_whole(dim: Sequence[Factor], why: str) -> None:
             leaf.why_whole = why
 
 
-def concatenated(dims: Sequence[Dim]) -> Dim:
+def concatenate(dims: Sequence[Dim]) -> Dim:
     """One dimension after another."""
     parts: list[Dim] = []
     for dim in dims:
@@ -189,12 +189,12 @@ def _take_apart(factor: Factor, outer: int) -> None:
         factor.product = factor.pieces((outer, inner))
         return
     if all(length(part) % inner == 0 for part in factor.parts):
-        pairs = [divided(part, inner) for part in factor.parts]
+        pairs = [divide(part, inner) for part in factor.parts]
         for _, tail in pairs[1:]:
             same(pairs[0][1], tail)
         heads, tails = [head for head, _ in pairs], pairs[0][1]
         if any(heads):
-            factor.product = [*concatenated(heads), *tails]
+            factor.product = [*concatenate(heads), *tails]
         else:  # equal parts, one after another
             factor.product = [Factor(outer, APART), *tails]
         return
@@ -205,7 +205,7 @@ def _take_apart(factor: Factor, outer: int) -> None:
     factor.product = [Factor(outer, APART), *pieces[0]]
 
 
-def divided(dim: Sequence[Factor], inner: int) -> tuple[Dim, Dim]:
+def divide(dim: Sequence[Factor], inner: int) -> tuple[Dim, Dim]:
     """A dimension as outer factors and inner ones, of ``inner`` positions.
 
     Raises:
@@ -228,7 +228,7 @@ def divided(dim: Sequence[Factor], inner: int) -> tuple[Dim, Dim]:
     return head, tail
 
 
-def regrouped(dim: Sequence[Factor], sizes: Sequence[int]) -> list[Dim]:
+def regroup(dim: Sequence[Factor], sizes: Sequence[int]) -> list[Dim]:
     """The same positions as several dimensions, the outermost first.
 
     Raises:
@@ -237,7 +237,7 @@ def regrouped(dim: Sequence[Factor], sizes: Sequence[int]) -> list[Dim]:
     groups: list[Dim] = []
     head = flat(dim)
     for size in reversed(sizes):
-        head, tail = divided(head, size)
+        head, tail = divide(head, size)
         groups.insert(0, tail)
     return groups
 
@@ -278,12 +278,12 @@ def pieces_of(dim: Sequence[Factor], sizes: Sequence[int]) -> list[Dim]:
     for stop in bounds:
         ends = list(itertools.accumulate(map(length, parts)))
         own = [part for part, end in zip(parts, ends, strict=True) if start < end <= stop]
-        pieces.append([*(concatenated(own) if own else []), *factors[1:]])
+        pieces.append([*(concatenate(own) if own else []), *factors[1:]])
         start = stop
     return pieces
 
 
-def aligned(old: Sequence[int], new: Sequence[int]) -> Iterator[tuple[list[int], list[int]]]:
+def align(old: Sequence[int], new: Sequence[int]) -> Iterator[tuple[list[int], list[int]]]:
     """Dimensions of two shapes that hold the same positions, in the smallest groups."""
     i = j = 0
     while i < len(old) or j < len(new):

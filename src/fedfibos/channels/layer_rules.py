@@ -55,7 +55,7 @@ def convolution(reader: Reader, result: Tensor, x: Tensor, weight: Tensor, bias:
     dims, kernel, spatial = list(reader.dims(x)), reader.dims(weight), weight.dim() - 2
     at = x.dim() - spatial - 1
     for dim in (*dims[at + 1 :], *kernel[2:]):
-        reader.whole(dim, "takes them for positions")
+        reader.keep_whole(dim, "takes them for positions")
     inside, (first, second) = dims[at], kernel[:2]
     if groups == 1:
         reader.unite(inside, first if transposed else second)
@@ -75,13 +75,13 @@ def grouped(reader: Reader, dims: Sequence[Dim], groups: int, ins: int, outs: in
     side = first if not transposed else None
     if side is None:
         reader.unite(inside, first)
-        reader.whole(second, "convolves them in groups")
-        reader.whole(own_in, "convolves them in groups")
+        reader.keep_whole(second, "convolves them in groups")
+        reader.keep_whole(own_in, "convolves them in groups")
         return [*group_in, *second]
     group_out, own_out = reader.regroup([side], (groups, outs // groups))
     reader.unite(group_in, group_out)
     for dim in (own_in, own_out, second):
-        reader.whole(dim, "convolves them in groups")
+        reader.keep_whole(dim, "convolves them in groups")
     return [*group_out, *own_out]
 
 
@@ -109,7 +109,7 @@ def group_norm(reader: Reader, result: Any, x: Tensor, weight: Any, bias: Any, *
     groups, dims = int(rest[3]), reader.dims(x)
     channels = x.shape[1]
     outer, inner = reader.regroup([dims[1]], (groups, channels // groups))
-    reader.whole(inner if keeps_group_size(groups, channels) else outer, "normalises them in groups")
+    reader.keep_whole(inner if keeps_group_size(groups, channels) else outer, "normalises them in groups")
     for own in (weight, bias):
         if own is not None:
             reader.unite(dims[1], reader.dims(own)[0])
@@ -142,7 +142,7 @@ def lstm(reader: Reader, result: Any, x: Tensor, *rest: Any) -> list[Dims]:
 def embedding(reader: Reader, result: Tensor, weight: Tensor, index: Tensor, *_: Any) -> Dims:
     """Rows of a table by number."""
     rows, channels = reader.dims(weight)
-    reader.whole(rows, "looks rows up by number")
+    reader.keep_whole(rows, "looks rows up by number")
     return [*reader.dims(index), channels]
 
 
@@ -152,7 +152,7 @@ def spatial(reader: Reader, result: Any, x: Tensor, *_: Any, count: int = 2, **_
     dims = list(reader.dims(x))
     for i in range(x.dim() - count, x.dim()):
         if i >= 0:
-            reader.whole(dims[i], "takes them for positions")
+            reader.keep_whole(dims[i], "takes them for positions")
             dims[i] = constant(first.shape[i])
     return dims if isinstance(result, Tensor) else [dims for _ in result]
 
@@ -161,7 +161,7 @@ def pixel_shuffle(reader: Reader, result: Tensor, x: Tensor, factor: int) -> Dim
     """Channels spread over positions."""
     dims = list(reader.dims(x))
     channels, block = reader.regroup([dims[-3]], (result.shape[-3], factor * factor))
-    reader.whole(block, "spreads them over positions")
+    reader.keep_whole(block, "spreads them over positions")
     return [*dims[:-3], channels, *(constant(n) for n in result.shape[-2:])]
 
 
@@ -189,7 +189,7 @@ def col2im(reader: Reader, result: Tensor, x: Tensor, size: Any, kernel: Sequenc
     """Windows put together to an image."""
     dims = list(reader.dims(x))
     channels, block = reader.regroup([dims[-2]], (result.shape[-3], kernel[0] * kernel[1]))
-    reader.whole(block, "spreads them over positions")
+    reader.keep_whole(block, "spreads them over positions")
     return [*dims[:-2], channels, *(constant(n) for n in result.shape[-2:])]
 
 

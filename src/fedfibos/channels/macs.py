@@ -20,7 +20,7 @@ from torch.utils.flop_counter import flop_registry
 from fedfibos.channels.axes import Axes
 from fedfibos.channels.check import call, fixed_draws
 from fedfibos.channels.costs import Cost, Length, length_of
-from fedfibos.channels.resize import resized
+from fedfibos.channels.resize import resize_module
 
 
 @dataclass(frozen=True)
@@ -135,7 +135,7 @@ def _powers(axes: Axes, lengths: Sequence[Length], axis: str, whole: int, cut: i
 
 def _products(module: nn.Module, axes: Axes, widths: Mapping[str, int], example: Any) -> list[_Product]:
     """Those of a slice's forward pass on an example, in evaluation mode, fused kernels as what they stand for."""
-    small = resized(module, axes, widths).eval()
+    small = resize_module(module, axes, widths).eval()
     products = _Products(small)
     with (
         sdpa_kernel(SDPBackend.MATH),

@@ -9,11 +9,11 @@ from torch import Tensor, nn
 
 from fedfibos.channels.axes import Axes
 from fedfibos.channels.sites import fit
-from fedfibos.common.copies import copied
+from fedfibos.common.copies import copy_module
 from fedfibos.common.unallocated import nowhere
 
 
-def resized(module: nn.Module, axes: Axes, widths: Mapping[str, int]) -> nn.Module:
+def resize_module(module: nn.Module, axes: Axes, widths: Mapping[str, int]) -> nn.Module:
     """A copy of the module with smaller tensors, whose forward works.
 
     The sizes that torch's own layers keep as attributes follow their tensors. The values are those of the first
@@ -28,7 +28,7 @@ def resized(module: nn.Module, axes: Axes, widths: Mapping[str, int]) -> nn.Modu
     for name, tensor in (*module.named_parameters(), *module.named_buffers()):
         if name in axes.dims:
             small[id(tensor)] = _shrunk(tensor, axes.shape(name, widths))
-    narrow = copied(module, small)  # takes the small tensors for copies it already made
+    narrow = copy_module(module, small)  # takes the small tensors for copies it already made
     sizes = {**axes.sizes, **widths}
     for name, layer in narrow.named_modules():
         features = axes.features.get(name)

@@ -25,7 +25,7 @@ class Reader(Protocol):
     def unite(self, one: Dim, other: Dim) -> None:
         """Two dimensions are the same channels, or both stay whole."""
 
-    def whole(self, dim: Dim, what: str) -> None:
+    def keep_whole(self, dim: Dim, what: str) -> None:
         """A dimension stays whole for what the operation does with it."""
 
     def regroup(self, dims: Dims, sizes: Sequence[int]) -> Dims:
@@ -34,5 +34,5 @@ class Reader(Protocol):
     def pieces(self, dim: Dim, sizes: Sequence[int]) -> Dims:
         """Consecutive pieces of a dimension."""
 
-    def joined(self, dims: Sequence[Dim]) -> Dim:
+    def join(self, dims: Sequence[Dim]) -> Dim:
         """One dimension after another."""

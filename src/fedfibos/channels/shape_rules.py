@@ -91,14 +91,14 @@ def unsqueeze(reader: Reader, result: Tensor, x: Tensor, at: int) -> Dims:
 def select(reader: Reader, result: Tensor, x: Tensor, at: int, index: int) -> Dims:
     """One position of a dimension."""
     dims = list(reader.dims(x))
-    reader.whole(dims.pop(at % x.dim()), "picks single ones by number")
+    reader.keep_whole(dims.pop(at % x.dim()), "picks single ones by number")
     return dims
 
 
 def unbind(reader: Reader, result: Sequence[Tensor], x: Tensor, at: int = 0) -> list[Dims]:
     """Every position of a dimension by itself."""
     dims = list(reader.dims(x))
-    reader.whole(dims.pop(at % x.dim()), "picks single ones by number")
+    reader.keep_whole(dims.pop(at % x.dim()), "picks single ones by number")
     return [dims for _ in result]
 
 
@@ -112,7 +112,7 @@ def slice_rule(
         return dims
     start = 0 if start is None else min(size, start + size if start < 0 else start)
     if step != 1 or kept == 0:
-        reader.whole(dims[at], "takes every n-th of them" if kept else "takes none of them")
+        reader.keep_whole(dims[at], "takes every n-th of them" if kept else "takes none of them")
         dims[at] = constant(kept)
         return dims
     sizes = [n for n in (start, kept, size - start - kept) if n]
@@ -136,7 +136,7 @@ def cat(reader: Reader, result: Tensor, tensors: Sequence[Tensor], at: int = 0) 
         for i, dim in enumerate(dims):
             if i != at:
                 reader.unite(out[i], dim)
-    out[at] = reader.joined([dims[at] for t, dims in zip(tensors, all_dims, strict=True) if t.shape[at]])
+    out[at] = reader.join([dims[at] for t, dims in zip(tensors, all_dims, strict=True) if t.shape[at]])
     return out
 
 
@@ -184,7 +184,7 @@ def ordered(position: int, default: int | None = -1) -> Rule:
         dims = list(reader.dims(x))
         for at in range(x.dim()) if along in (None, []) else [along] if isinstance(along, int) else along:
             if dims:
-                reader.whole(dims[at], "reads them in their order")
+                reader.keep_whole(dims[at], "reads them in their order")
                 dims[at] = constant(first.shape[at])
         return dims if isinstance(result, Tensor) else [dims for _ in result]
 
@@ -197,18 +197,18 @@ def pad_rule(reader: Reader, result: Tensor, x: Tensor, pads: Sequence[int], *_:
     for i in range(len(pads) // 2):
         before, after, at = pads[2 * i], pads[2 * i + 1], x.dim() - 1 - i
         if min(before, after) < 0:
-            reader.whole(dims[at], "drops the first or last ones")
+            reader.keep_whole(dims[at], "drops the first or last ones")
             dims[at] = constant(result.shape[at])
         elif before or after:
             ends = [[fresh(n)] if n else [] for n in (before, after)]
-            dims[at] = reader.joined([*ends[0], dims[at], *ends[1]])
+            dims[at] = reader.join([*ends[0], dims[at], *ends[1]])
     return dims
 
 
 def index_select(reader: Reader, result: Tensor, x: Tensor, at: int, index: Tensor) -> Dims:
     """Picked positions of one dimension."""
     dims = list(reader.dims(x))
-    reader.whole(dims[at], "looks them up by number")
+    reader.keep_whole(dims[at], "looks them up by number")
     dims[at] = constant(result.shape[at])
     return dims
 
@@ -224,7 +224,7 @@ def index_rule(reader: Reader, result: Tensor, x: Tensor, indices: Sequence[Tens
             taken += list(range(at, at + width))
         at += width
     for i in taken:
-        reader.whole(dims[i], "looks them up by number")
+        reader.keep_whole(dims[i], "looks them up by number")
     kept = [(i, dim) for i, dim in enumerate(dims) if i not in taken]
     together = taken == list(range(taken[0], taken[-1] + 1)) if taken else True
     head = [dim for i, dim in kept if together and taken and i < taken[0]]
@@ -238,11 +238,11 @@ def gather(reader: Reader, result: Tensor, x: Tensor, at: int, index: Tensor, *_
     dims, numbers = reader.dims(x), reader.dims(index)
     for i, dim in enumerate(dims):
         if i == at % max(x.dim(), 1):
-            reader.whole(dim, "looks them up by number")
+            reader.keep_whole(dim, "looks them up by number")
         elif x.shape[i] == index.shape[i]:
             reader.unite(dim, numbers[i])
         else:
-            reader.whole(dim, "looks them up by number")
+            reader.keep_whole(dim, "looks them up by number")
     return numbers
 
 
@@ -250,7 +250,7 @@ def unfold(reader: Reader, result: Tensor, x: Tensor, at: int, size: int, step: 
     """Windows along a dimension."""
     dims = list(reader.dims(x))
     at %= x.dim()
-    reader.whole(dims[at], "takes windows of them")
+    reader.keep_whole(dims[at], "takes windows of them")
     dims[at] = constant(result.shape[at])
     return [*dims, constant(size)]
 
@@ -267,7 +267,7 @@ def glu(reader: Reader, result: Tensor, x: Tensor, at: int = -1) -> Dims:
 def as_complex(reader: Reader, result: Tensor, x: Tensor) -> Dims:
     """Pairs of positions as complex numbers."""
     *dims, pair = reader.dims(x)
-    reader.whole(pair, "takes them for complex numbers")
+    reader.keep_whole(pair, "takes them for complex numbers")
     return dims
 
 
@@ -293,7 +293,7 @@ def scatter(reader: Reader, result: Tensor, x: Tensor, at: int, *rest: Any, **__
     for i, dim in enumerate(dims):
         alike = all(t.dim() == x.dim() and t.shape[i] == x.shape[i] for t in others)
         if i == at % max(x.dim(), 1) or not alike:
-            reader.whole(dim, "writes to them by number")
+            reader.keep_whole(dim, "writes to them by number")
         else:
             for tensor in others:
                 reader.unite(dim, reader.dims(tensor)[i])
@@ -304,5 +304,5 @@ def last_two(reader: Reader, result: Tensor, x: Tensor, *_: Any) -> Dims:
     """A triangle of the last two dimensions."""
     dims = list(reader.dims(x))
     for dim in dims[-2:]:
-        reader.whole(dim, "treats them by their place")
+        reader.keep_whole(dim, "treats them by their place")
     return dims

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fedfibos.channels.factors import Dim, aligned
+from fedfibos.channels.factors import Dim, align
 
 Place = tuple[Dim, int, int, int]
 """Positions of a dimension from one to another, and which sizes it is one of that together are as many as before."""
@@ -39,7 +39,7 @@ def _shape_seen(dims: Any, result: Any, args: Sequence[Any], kwargs: Mapping[str
     if not isinstance(result, Tensor) or any(isinstance(value, torch.dtype) for value in args):
         return None
     old = args[0].shape if args and isinstance(args[0], Tensor) else result.shape
-    group = {i: n for n, (_, new) in enumerate(aligned(old, result.shape)) for i in new}
+    group = {i: n for n, (_, new) in enumerate(align(old, result.shape)) for i in new}
     return tuple(
         (dim, 0, n, group.get(i, i)) for i, (dim, n) in enumerate(zip(dims(result), result.shape, strict=True))
     )

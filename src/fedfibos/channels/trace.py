@@ -20,15 +20,15 @@ from fedfibos.channels.factors import (
     OUTPUTS,
     Dim,
     Mismatch,
-    aligned,
-    concatenated,
+    align,
+    concatenate,
     constant,
     fresh,
     keep_whole,
     leaves,
     length,
     pieces_of,
-    regrouped,
+    regroup,
     same,
 )
 from fedfibos.channels.rule import Dims
@@ -97,9 +97,9 @@ class Trace(TorchDispatchMode):
         try:
             same(one, other, lambda: self._reason("combines them with what is no parameter"))
         except Mismatch:
-            self.whole([*one, *other], "groups them in two ways")
+            self.keep_whole([*one, *other], "groups them in two ways")
 
-    def whole(self, dim: Dim, what: str) -> None:
+    def keep_whole(self, dim: Dim, what: str) -> None:
         """A dimension stays whole for what the present operation does with it."""
         if dim:
             keep_whole(dim, self._reason(what))
@@ -107,12 +107,12 @@ class Trace(TorchDispatchMode):
     def regroup(self, dims: Dims, sizes: Sequence[int]) -> Dims:
         """The same positions in another shape."""
         out: Dims = []
-        for own, new in aligned([length(dim) for dim in dims], list(sizes)):
+        for own, new in align([length(dim) for dim in dims], list(sizes)):
             factors = [factor for i in own for factor in dims[i]]
             try:
-                out += regrouped(factors, [sizes[i] for i in new])
+                out += regroup(factors, [sizes[i] for i in new])
             except Mismatch:
-                self.whole(factors, "views them in other groups")
+                self.keep_whole(factors, "views them in other groups")
                 out += [constant(sizes[i]) for i in new]
         return out
 
@@ -121,12 +121,12 @@ class Trace(TorchDispatchMode):
         try:
             return pieces_of(dim, sizes)
         except Mismatch:
-            self.whole(dim, "splits them within groups")
+            self.keep_whole(dim, "splits them within groups")
             return [constant(size) for size in sizes]
 
-    def joined(self, dims: Sequence[Dim]) -> Dim:
+    def join(self, dims: Sequence[Dim]) -> Dim:
         """One dimension after another."""
-        return concatenated(dims)
+        return concatenate(dims)
 
     def meet(self, inputs: Any) -> None:
         """Enter the model's inputs, which are never cut."""
@@ -170,7 +170,7 @@ class Trace(TorchDispatchMode):
         for tensor in tree_leaves((args, kwargs)):
             if isinstance(tensor, Tensor):
                 for dim in self.dims(tensor):
-                    self.whole(dim, what)
+                    self.keep_whole(dim, what)
         for tensor in tree_leaves(result):
             if isinstance(tensor, Tensor) and id(tensor) not in self._dims:
                 self._enter(tensor, [constant(size) for size in tensor.shape])
@@ -196,7 +196,7 @@ class _Calls(TorchFunctionMode):
         return result
 
 
-def traced(module: nn.Module, example_inputs: Any) -> Trace:
+def trace_forward(module: nn.Module, example_inputs: Any) -> Trace:
     """Follow one forward pass, in evaluation mode, on a copy of the module.
 
     Raises:

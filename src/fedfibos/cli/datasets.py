@@ -20,7 +20,7 @@ def show_data(data_dir: Path | None, console: Console) -> None:
     console.print(table)
 
 
-def counted(data_dir: Path | None) -> dict[str, dict[str, dict[str, int]]]:
+def count_examples(data_dir: Path | None) -> dict[str, dict[str, dict[str, int]]]:
     """Examples of every data set that was found, beside those that were published: name -> split -> counts."""
     return {line.name: _counts(line, data_dir) for line in catalogue(data_dir) if line.where is not None}
 

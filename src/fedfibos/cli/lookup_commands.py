@@ -134,7 +134,7 @@ def data(
     ] = False,
 ) -> None:
     """List the data sets: where each was found, or which file to put where; or show how one is dealt."""
-    from fedfibos.cli.datasets import counted, show_data
+    from fedfibos.cli.datasets import count_examples, show_data
 
     if show is not None:
         from fedfibos.cli.partition import show_partition
@@ -146,6 +146,6 @@ def data(
         got = "--picture" if picture is not None else repr((overrides or [""])[0])
         raise typer.BadParameter(f"{got} goes with --show EXPERIMENT")
     elif count:
-        print(json.dumps(counted(data_dir), indent=2))
+        print(json.dumps(count_examples(data_dir), indent=2))
     else:
         show_data(data_dir, console_here())

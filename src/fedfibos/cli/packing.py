@@ -13,13 +13,13 @@ def pack(
 ) -> None:
     """Write the records of each study, without checkpoints, into one file beside its folder: FOLDER.tar.zst."""
     from fedfibos.cli.terminal import console_here
-    from fedfibos.common.formatting import counted
+    from fedfibos.common.formatting import count_of
     from fedfibos.runs.archive import pack as write
-    from fedfibos.runs.archive import packed
+    from fedfibos.runs.archive import read_archive
     from fedfibos.runs.files import CONFIG
 
     for folder in folders:
         archive = write(folder)
-        runs = sum(Path(name).name == CONFIG for name in packed(archive))
-        text = f"{counted(runs, 'run')}, {archive.stat().st_size / 1e6:.1f} MB: {archive}"
+        runs = sum(Path(name).name == CONFIG for name in read_archive(archive))
+        text = f"{count_of(runs, 'run')}, {archive.stat().st_size / 1e6:.1f} MB: {archive}"
         console_here().print(text, markup=False, highlight=False, soft_wrap=True)

@@ -12,7 +12,7 @@ from torch import Tensor
 from fedfibos.cli.dry_run import how_dealt
 from fedfibos.config.experiment import Experiment
 from fedfibos.simulation.population import class_counts
-from fedfibos.simulation.world import deal, loaded
+from fedfibos.simulation.world import deal, load_published
 
 CLIENTS, CLASSES = 20, 10
 """Rows and columns of counts that a terminal shows."""
@@ -29,7 +29,7 @@ def show_partition(
     warn: Callable[[str], None],
 ) -> None:
     """Print classes and sizes, client by client, and draw them where a picture is asked for."""
-    split = loaded(experiment, data_dir, warn)
+    split = load_published(experiment, data_dir, warn)
     population = deal(experiment, split, warn)
     counts = class_counts(population.parts, split.train.labels, len(split.classes))
     title = f"{experiment.data.name}, {experiment.data.partition.scheme}, {len(counts)} clients, seed {experiment.seed}"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from fedfibos.common.formatting import counted
+from fedfibos.common.formatting import count_of
 from fedfibos.report import build_report, write_report
 
 
@@ -17,7 +17,7 @@ def report(runs: Sequence[Path], out: Path, against: str | None, summary: str, c
     written = write_report(content, out)
     problems = content.content.problems
     groups = len(content.content.groups())
-    lines = [f"{counted(groups, 'result')} on {counted(len(problems), 'problem')}: {written[0]}"]
+    lines = [f"{count_of(groups, 'result')} on {count_of(len(problems), 'problem')}: {written[0]}"]
     if len(written) > 1:
         lines.append(f"figures (SVG, PDF, PNG) and tables (LaTeX, Markdown): {written[1].parent}")
     if unfinished := content.content.unfinished:

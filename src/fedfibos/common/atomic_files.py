@@ -9,7 +9,7 @@ from pathlib import Path
 
 
 @contextmanager
-def whole(path: Path) -> Iterator[Path]:
+def atomic_write(path: Path) -> Iterator[Path]:
     """A temporary name to write to; synced and renamed at the end: the file is there whole or as it was before."""
     temporary = path.with_name(f".{path.name}.tmp")
     try:
@@ -23,5 +23,5 @@ def whole(path: Path) -> Iterator[Path]:
 
 def write_whole(path: Path, content: str | bytes) -> None:
     """Write a file that is there whole or as it was before."""
-    with whole(path) as temporary:
+    with atomic_write(path) as temporary:
         temporary.write_bytes(content.encode() if isinstance(content, str) else content)

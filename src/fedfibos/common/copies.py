@@ -9,7 +9,7 @@ from typing import Any
 from torch import Tensor, nn
 
 
-def copied(module: nn.Module, made: dict[int, Any] | None = None) -> nn.Module:
+def copy_module(module: nn.Module, made: dict[int, Any] | None = None) -> nn.Module:
     """A copy of a module. Tensors that it has computed and keeps come along as values, without their history.
 
     Such as an activation, or the weight of an old ``torch.nn.utils.weight_norm``: plain ``copy.deepcopy`` refuses them.

@@ -22,7 +22,7 @@ def duration(seconds: float) -> str:
     return f"{minutes}m{rest:02d}s" if minutes < 60 else f"{minutes // 60}h{minutes % 60:02d}m"
 
 
-def counted(number: int, word: str) -> str:
+def count_of(number: int, word: str) -> str:
     """``1 run``, ``2 runs``."""
     return f"{number:,} {word}{'' if number == 1 else 's'}"
 

@@ -87,7 +87,7 @@ def nowhere(shape: Sequence[int], like: Tensor) -> nn.Parameter:
 
 
 def allocation(module: nn.Module) -> dict[int, Any]:
-    """For a copy of a module (:func:`fedfibos.common.copies.copied`): memory for each parameter that has none."""
+    """For a copy of a module (:func:`fedfibos.common.copies.copy_module`): memory for each parameter that has none."""
     return {
         id(parameter): nn.Parameter(torch.zeros(parameter.shape, dtype=parameter.dtype), parameter.requires_grad)
         for parameter in module.parameters()

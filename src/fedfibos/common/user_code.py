@@ -32,7 +32,7 @@ def is_own(name: object) -> bool:
 
 
 def find(what: str, name: Any, known: Mapping[str, T]) -> T | Callable[..., Any]:
-    """What a name stands for: one of ours, or a user's own function, :func:`guarded`.
+    """What a name stands for: one of ours, or a user's own function, :func:`guard`.
 
     Args:
         what: The key that holds the name, for messages.
@@ -44,7 +44,7 @@ def find(what: str, name: Any, known: Mapping[str, T]) -> T | Callable[..., Any]
         ValueError: No such name, module or function, in one line.
     """
     if is_own(name):
-        return guarded(what, name, _imported(what, name))
+        return guard(what, name, _imported(what, name))
     if "." in str(name) and name not in known:
         raise ValueError(f"{what} must be {listed(known)}, or your own 'module:function', got {name!r}")
     check_name(what, name, known)
@@ -80,13 +80,13 @@ class UserCodeError(ValueError):
     """What a user's own code raised, in a line: its file and line first, then the error, then what was called."""
 
 
-def guarded(what: str, name: str, function: Callable[..., T]) -> Callable[..., T]:
+def guard(what: str, name: str, function: Callable[..., T]) -> Callable[..., T]:
     """A user's own function that raises :class:`UserCodeError` whatever goes wrong in it.
 
     Args:
         what: The key that names it, for messages.
         name: Its name.
-        function: Itself; :func:`unguarded` gives it back.
+        function: Itself; :func:`unguard` gives it back.
     """
 
     def call(*arguments: Any, **options: Any) -> T:
@@ -97,8 +97,8 @@ def guarded(what: str, name: str, function: Callable[..., T]) -> Callable[..., T
     return call
 
 
-def unguarded(function: Callable[..., T]) -> Callable[..., T]:
-    """What :func:`guarded` was given; any other function itself."""
+def unguard(function: Callable[..., T]) -> Callable[..., T]:
+    """What :func:`guard` was given; any other function itself."""
     return getattr(function, "guards", function)
 
 

@@ -132,7 +132,7 @@ def _translated(error: ValidationError, path: str) -> ExperimentError:
     if kind == "literal":
         near = did_you_mean(str(got), re.findall("'(.*?)'", wanted))
         wanted = f"one of {wanted}"
-    return ExperimentError(f"{key} must be {wanted}, got {shown(got)}{near}", key)
+    return ExperimentError(f"{key} must be {wanted}, got {toml_text(got)}{near}", key)
 
 
 def _named(text: str, inner: str, key: str, values: object) -> ExperimentError:
@@ -147,10 +147,10 @@ def _named(text: str, inner: str, key: str, values: object) -> ExperimentError:
     return ExperimentError(f"{key}: {text}", key)
 
 
-def shown(value: object) -> str:
+def toml_text(value: object) -> str:
     """A value as it is written in TOML, nearly: what was got, in a message."""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, list | tuple):
-        return f"[{', '.join(map(shown, value))}]"
+        return f"[{', '.join(map(toml_text, value))}]"
     return f"{value:g}" if isinstance(value, float) and math.isfinite(value) else repr(value)

@@ -9,7 +9,7 @@ from typing import Any, Literal, cast
 import tomli_w
 from pydantic.dataclasses import dataclass
 
-from fedfibos.common.user_code import describe_error, find, is_own, unguarded
+from fedfibos.common.user_code import describe_error, find, is_own, unguard
 from fedfibos.common.validation import ExperimentError, check_name, checked, did_you_mean
 from fedfibos.config.limits import CONFIG
 from fedfibos.method import OPTIONAL, Method
@@ -122,7 +122,7 @@ class MethodChoice:
         """
         if not is_own(self.name):
             return self
-        cls: Any = unguarded(find("method.name", self.name, METHODS))
+        cls: Any = unguard(find("method.name", self.name, METHODS))
         lacks = [verb for verb in VERBS if not hasattr(cls, verb)]
         if not isinstance(cls, type) or not dataclasses.is_dataclass(cls) or lacks:
             lack = f"it lacks {', '.join(lacks)}" if lacks else "it is none"

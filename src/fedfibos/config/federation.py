@@ -10,7 +10,7 @@ from pydantic import BeforeValidator, Field
 from pydantic.dataclasses import dataclass
 
 from fedfibos.channels.costs import Bounded
-from fedfibos.common.validation import check_name, listed, shown
+from fedfibos.common.validation import check_name, listed, toml_text
 from fedfibos.config.capacities import TABLES, check_table
 from fedfibos.config.limits import CONFIG, LARGEST, Positive
 
@@ -61,7 +61,7 @@ def _weights(value: object) -> object:
     for client, weight in enumerate(value):
         if isinstance(weight, bool) or not isinstance(weight, int | float) or not 0 < weight <= LARGEST:
             raise ValueError(
-                f"weighting must be numbers above 0, at most {LARGEST:,}, got {shown(weight)} for client {client}"
+                f"weighting must be numbers above 0, at most {LARGEST:,}, got {toml_text(weight)} for client {client}"
             )
     return tuple(map(float, value))
 

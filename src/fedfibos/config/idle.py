@@ -6,7 +6,7 @@ import dataclasses
 from typing import Any
 
 from fedfibos.common.dotted_keys import flat
-from fedfibos.common.validation import listed, shown
+from fedfibos.common.validation import listed, toml_text
 from fedfibos.config.experiment import Experiment
 from fedfibos.data.partition import Partition
 from fedfibos.method import Idle
@@ -34,7 +34,7 @@ def idle(experiment: Experiment) -> list[str]:
         for names, decides, used in IDLE.get(experiment.method.name, ())
     ]
     return [
-        f"{key} = {shown(values[key])} has no effect without {decides} = {listed(used)}"
+        f"{key} = {toml_text(values[key])} has no effect without {decides} = {listed(used)}"
         for keys, decides, used in (*RULES, *own)
         for key in keys
         if values.get(key) != defaults.get(key) and values.get(decides) not in used

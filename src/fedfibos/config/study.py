@@ -28,8 +28,8 @@ from pathlib import Path
 from typing import Any
 
 from fedfibos.common.dotted_keys import flat
-from fedfibos.common.formatting import counted
-from fedfibos.common.validation import ExperimentError, check_name, shown
+from fedfibos.common.formatting import count_of
+from fedfibos.common.validation import ExperimentError, check_name, toml_text
 from fedfibos.config.experiment import Experiment, load_experiment, to_toml
 from fedfibos.config.layers import Layer, read_toml
 
@@ -160,7 +160,7 @@ def _read(path: Path, derived: tuple[Path, ...]) -> _File:
             raise ValueError("all must not set seed: seeds are given by seeds = [0, 1, 2]")
         for key in {"base", "study"} & values.keys():
             if not isinstance(values[key], str):
-                raise ValueError(f"{key} must be the name of a file, got {shown(values[key])}")
+                raise ValueError(f"{key} must be the name of a file, got {toml_text(values[key])}")
         seeds, grid = _checked_seeds(values.get("seeds")), _checked_grid(values.get("grid", {}))
         overrides = (Layer(str(path), _table("all", values["all"])),) if "all" in values else ()
     except ValueError as error:
@@ -177,7 +177,7 @@ def _checked_seeds(seeds: object) -> tuple[int, ...]:
     if seeds is None:
         return ()
     if not isinstance(seeds, list) or not seeds or not all(type(seed) is int and seed >= 0 for seed in seeds):
-        raise ValueError(f"seeds must be an array of integers from 0, got {shown(seeds)}")
+        raise ValueError(f"seeds must be an array of integers from 0, got {toml_text(seeds)}")
     if len(set(seeds)) < len(seeds):
         raise ValueError(f"seeds must differ, got {seeds}")
     return tuple(seeds)
@@ -199,7 +199,7 @@ def _checked_grid(grid: object) -> Grid:
 
 def _table(name: str, value: object) -> dict[str, Any]:
     if not isinstance(value, dict):
-        raise ValueError(f"{name} must be a table, got {shown(value)}")
+        raise ValueError(f"{name} must be a table, got {toml_text(value)}")
     return value
 
 
@@ -233,5 +233,5 @@ def describe_grid(study: Study) -> str:
     for position, axis in enumerate(study.axes):
         names = dict.fromkeys(run.cell[position] for run in study.runs)
         variants.append(f"{len(names)} {axis}")
-    runs, of_seeds = counted(len(study.runs), "run"), counted(len(seeds), "seed")
+    runs, of_seeds = count_of(len(study.runs), "run"), count_of(len(seeds), "seed")
     return f"{runs}: {' × '.join([*variants, of_seeds])} ({', '.join(map(str, seeds))})"

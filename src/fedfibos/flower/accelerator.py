@@ -14,7 +14,7 @@ from fedfibos.types import Client, Upload
 from fedfibos.wire.payload import WireError
 
 
-def usable(name: str, key: str) -> torch.device:
+def device_named(name: str, key: str) -> torch.device:
     """The torch device of that name.
 
     Args:
@@ -34,7 +34,7 @@ def usable(name: str, key: str) -> torch.device:
     return device
 
 
-def trained(task: Task, params: Params, submodel: Submodel, client: Client) -> Upload:
+def train_on_device(task: Task, params: Params, submodel: Submodel, client: Client) -> Upload:
     """The client's upload, trained where the task's model computes.
 
     Args:

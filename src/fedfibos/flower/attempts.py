@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from fedfibos.flower.task import Federation
+from fedfibos.flower.task import FleetSettings
 from fedfibos.round import NoUploadError
 
 FIRST_WAIT = 5.0
@@ -23,7 +23,7 @@ class Attempts:
         skipped: As the round's line records it: reason, participants, rejected, bytes each way.
     """
 
-    def __init__(self, federation: Federation) -> None:
+    def __init__(self, federation: FleetSettings) -> None:
         self.federation = federation
         self.skipped: list[dict[str, Any]] = []
 

@@ -18,9 +18,9 @@ from fedfibos.backend.allocator import give_back_freed_memory
 from fedfibos.backend.determinism import reproducible
 from fedfibos.common.formatting import bytes_in
 from fedfibos.data.finite import ADVICE, not_finite
-from fedfibos.flower.accelerator import trained, usable
+from fedfibos.flower.accelerator import device_named, train_on_device
 from fedfibos.flower.lean import lean_task
-from fedfibos.flower.measure import IN_BYTES, LIMITS, Limits, affordable, try_one_batch
+from fedfibos.flower.measure import IN_BYTES, LIMITS, Limits, affordable_capacity, try_one_batch
 from fedfibos.flower.messages import (
     NOT_NOW,
     PAYLOAD,
@@ -147,7 +147,7 @@ def _declare(task: MakeTask, data: MakeData, message: Message, context: Context)
 def _tried(task: Task, capacity: float | None, examples: Dataset, limits: Limits) -> float:
     """The client's capacity, measured where it is not told; training with it has been tried."""
     if capacity is None:
-        capacity = affordable(task, examples, limits)
+        capacity = affordable_capacity(task, examples, limits)
     try_one_batch(task, capacity, examples)
     return capacity
 
@@ -163,7 +163,7 @@ def _train(task: Task, data: MakeData, message: Message, context: Context) -> Re
     if declared is not None and declared != download.capacity:  # it was started anew since it declared itself
         raise WireError(f"the download is of capacity {download.capacity:g}, this client now has {declared:g}")
     client = _client(task, own, download.capacity, download.round, data(context))
-    upload = trained(task, download.params, download.submodel, client)
+    upload = train_on_device(task, download.params, download.submodel, client)
     if task.federation.scores == "client":
         upload = _held_score(task, context).observe(client, upload)
     layout, precision = task.model.layout, task.federation.statistic
@@ -205,7 +205,7 @@ def _placed(task: MakeTask, context: Context, outline: bytes | None = None) -> T
 
 
 def _device(context: Context) -> torch.device:
-    return usable(_setting(context, "device", str) or "cpu", "device of the node config")
+    return device_named(_setting(context, "device", str) or "cpu", "device of the node config")
 
 
 def _check_names(context: Context) -> None:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from fedfibos.analysis.cost import tried
 from fedfibos.analysis.first_round import first_round
 from fedfibos.common.user_code import describe_error
-from fedfibos.flower.accelerator import trained
+from fedfibos.flower.accelerator import train_on_device
 from fedfibos.flower.task import Task
 from fedfibos.local import LocalTrainingError
 from fedfibos.method import ClientScored
@@ -56,7 +56,7 @@ class Limits:
         return " and ".join(f"{name} {value:.12g}" for name, value in limits if value is not None)
 
 
-def affordable(task: Task, data: Dataset, limits: Limits) -> float:
+def affordable_capacity(task: Task, data: Dataset, limits: Limits) -> float:
     """The largest of :data:`CAPACITIES` that keeps within the limits in the method's first round.
 
     Slices are tried from the smallest up, so that no step is run that takes far more than the device has; masks, whose
@@ -126,7 +126,7 @@ def round_bytes(task: Task, client: Client, submodel: Submodel, params: Params |
     layout = task.model.layout
     params = task.model.initial_params() if params is None else params
     payloads = [encode_download(client, submodel, params, task.model)]
-    upload = trained(task, params, submodel, client)
+    upload = train_on_device(task, params, submodel, client)
     if task.federation.scores == "client":
         payloads.append(encode_mask(client.id, 0, submodel.as_mask(), layout))
         if isinstance(task.method, ClientScored) and task.shares_a_score:
@@ -143,9 +143,9 @@ def step_seconds(task: Task, capacity: float, data: Dataset, steps: int = 3) -> 
     """Seconds of one training step: the mean over a few, after one to warm up."""
     first, client = _client(task, capacity, data, 1), _client(task, capacity, data, steps)
     params, submodel = first_round(task.method, task.model, client)
-    trained(task, params, submodel, first)
+    train_on_device(task, params, submodel, first)
     started = time.perf_counter()
-    trained(task, params, submodel, client)
+    train_on_device(task, params, submodel, client)
     return (time.perf_counter() - started) / steps
 
 
@@ -161,7 +161,7 @@ def try_one_batch(task: Task, capacity: float, data: Dataset) -> None:
     except ValueError:
         return  # no such capacity, or no submodel of it: the server says so in its own words
     try:
-        upload = trained(task, params, submodel, client)
+        upload = train_on_device(task, params, submodel, client)
     except LocalTrainingError as error:
         raise WireError(f"a first step on its examples fails: {error}") from None
     except Exception as error:

@@ -59,7 +59,7 @@ def payload_in(message: Message) -> bytes:
     return record[PAYLOAD].data
 
 
-def limited(content: RecordDict, seconds: float) -> RecordDict:
+def add_limit(content: RecordDict, seconds: float) -> RecordDict:
     """A question's content, with the seconds that the server waits for the answer."""
     content[LIMIT] = ConfigRecord({"seconds": float(seconds)})
     return content
@@ -72,7 +72,7 @@ def limit_in(message: Message) -> float | None:
     return seconds if isinstance(seconds, float) and 0 < seconds < math.inf else None
 
 
-def outlined(content: RecordDict, outline: bytes | None) -> RecordDict:
+def add_outline(content: RecordDict, outline: bytes | None) -> RecordDict:
     """A question's content, with the model's outline (:mod:`fedfibos.wire.outline`) where there is one."""
     if outline is not None:
         content[OUTLINE] = ConfigRecord({OUTLINE: outline})

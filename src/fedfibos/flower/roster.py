@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterable, Mapping
 from flwr.app import Message, MessageType
 from flwr.serverapp import Grid
 
-from fedfibos.common.formatting import counted
-from fedfibos.flower.messages import Member, limited, member_in, outlined, who_are_you
+from fedfibos.common.formatting import count_of
+from fedfibos.flower.messages import Member, add_limit, add_outline, member_in, who_are_you
 from fedfibos.wire.payload import WireError
 
 Roster = Mapping[int, Member]
@@ -106,7 +106,7 @@ class Enrolment:
     def _ask(self, nodes: list[int]) -> None:
         messages = [
             Message(
-                outlined(limited(who_are_you(self._told.get(node)), self.deadline), self._outline),
+                add_outline(add_limit(who_are_you(self._told.get(node)), self.deadline), self._outline),
                 dst_node_id=node,
                 message_type=MessageType.QUERY,
             )
@@ -130,7 +130,7 @@ class Enrolment:
                 self._told.pop(node, None)
                 if self._joined.get(node) != member:
                     self._joined[node] = member
-                    examples = counted(member.examples, "example")
+                    examples = count_of(member.examples, "example")
                     self.tell(f"client {member.client} joined: capacity {member.capacity:g}, {examples}")
             except ValueError as error:
                 self.refused[node] = str(error)

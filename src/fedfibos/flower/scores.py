@@ -16,7 +16,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from fedfibos.common.atomic_files import whole
+from fedfibos.common.atomic_files import atomic_write
 from fedfibos.flower.task import Task
 from fedfibos.method import ClientScored
 from fedfibos.runs.checkpoint import KEEP
@@ -106,7 +106,7 @@ class HeldScore:
         since = max(rows, default=0) - KEEP * self.task.federation.checkpoint_every
         before = max((t for t in rows if t < since), default=since)  # what the oldest checkpoint may have counted last
         kept = {str(t): row for t, row in sorted(rows.items()) if t >= before}
-        with whole(self.path) as temporary:
+        with atomic_write(self.path) as temporary:
             save_file(kept, temporary, {"task": self._fingerprint()})
 
     def _fingerprint(self) -> str:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from flwr.app import Message, MessageType
 from flwr.serverapp import Grid
 
-from fedfibos.flower.messages import limited, payload_in, question, size_of
+from fedfibos.flower.messages import add_limit, payload_in, question, size_of
 from fedfibos.flower.roster import Roster
 from fedfibos.flower.task import Task
 from fedfibos.method import ClientScored
@@ -54,7 +54,7 @@ class Selection:
             score = self._shared_score(client, state)
             asked = question(client.round, counted.get(client.id, -1), client.capacity, score)
             messages[client.id] = Message(
-                limited(asked, seconds), dst_node_id=roster[client.id].node, message_type=SELECT
+                add_limit(asked, seconds), dst_node_id=roster[client.id].node, message_type=SELECT
             )
         replies = {
             reply.metadata.reply_to_message_id: reply

@@ -16,7 +16,7 @@ from fedfibos.analysis.accuracy import Trial, answers, evaluate
 from fedfibos.backend.determinism import reproducible
 from fedfibos.common.formatting import percent
 from fedfibos.common.norms import keeps_statistics
-from fedfibos.flower.accelerator import usable
+from fedfibos.flower.accelerator import device_named
 from fedfibos.flower.client_app import MakeTask
 from fedfibos.flower.finished import Round, clients_of
 from fedfibos.flower.messages import Member, arrays_of
@@ -225,7 +225,7 @@ def on_test_set(task: Task, test: Dataset, calibration: Dataset | None = None) -
     if keeps_statistics(task.model.module) and calibration is None:
         raise ValueError("a model with batch normalisation needs calibration data to be evaluated, got none")
 
-    model = task.model.on(usable(task.federation.device, "federation.device"))  # it copies parameters there
+    model = task.model.on(device_named(task.federation.device, "federation.device"))  # it copies parameters there
 
     def run(params: Params, trials: Any) -> Any:
         return (answers(model, params, trial, test, BATCH, calibration) for trial in trials)

@@ -17,9 +17,9 @@ from fedfibos.flower.finished import Round, clients_of
 from fedfibos.flower.lean import SentOutline
 from fedfibos.flower.messages import (
     Member,
+    add_limit,
+    add_outline,
     arrays_of,
-    limited,
-    outlined,
     params_in,
     payload_in,
     payload_record,
@@ -120,8 +120,8 @@ class SubmodelStrategy(Strategy):
         self._sent, messages = [], []
         for client, submodel in jobs:
             payload = encode_download(client, submodel, self._params, task.model)
-            content = limited(payload_record(payload), federation.deadline)
-            content = outlined(content, self._outline.beside(submodel))
+            content = add_limit(payload_record(payload), federation.deadline)
+            content = add_outline(content, self._outline.beside(submodel))
             message = Message(content, dst_node_id=self._roster[client.id].node, message_type=MessageType.TRAIN)
             messages.append(message)
             # Without the message: the list is Flower's, which lets go of it once all are sent.

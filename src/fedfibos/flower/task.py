@@ -47,7 +47,7 @@ Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
 @validated(frozen=True, config=CONFIG)
-class Federation:
+class FleetSettings:
     """The ``federation`` keys of the run configuration.
 
     Attributes:
@@ -108,7 +108,7 @@ class Task:
     method: Method
     model: Model
     local: LocalTraining
-    federation: Federation
+    federation: FleetSettings
     seed: int
     settings: str
 
@@ -151,7 +151,7 @@ def task_of(module: nn.Module, config: Settings, *, example: Inputs | None = Non
 
     Args:
         module: The architecture. Build it from a fixed seed, so that its initial values are equal on all machines.
-        config: ``context.run_config``: keys ``method.*``, ``local.*``, ``federation.*`` (:class:`Federation`) and
+        config: ``context.run_config``: keys ``method.*``, ``local.*``, ``federation.*`` (:class:`FleetSettings`) and
             ``seed``; keys outside these sections are yours.
         example: One batch of inputs, for the methods that slice.
         held: Modules or parameters that every client holds whole; see :func:`fedfibos.params.maskable_names`.
@@ -175,7 +175,7 @@ def task_of(module: nn.Module, config: Settings, *, example: Inputs | None = Non
     for name in sections["local"]:
         check_name("a key of local", name, field_names(LocalTraining))
     local = checked(LocalTraining, sections["local"], "local")
-    federation = checked(Federation, sections["federation"], "federation")
+    federation = checked(FleetSettings, sections["federation"], "federation")
     resolved = {
         "seed": seed,
         "method": {"name": choice.name, **choice.settings},

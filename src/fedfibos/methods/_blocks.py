@@ -86,7 +86,9 @@ def positional(blocks: Mapping[str, int], t: int) -> dict[str, int]:
     return outputs | {input_axis(axis): t % count for axis, count in blocks.items()}
 
 
-def aligned(axes: Axes, inputs: Mapping[str, frozenset[int]], blocks: Mapping[str, int], t: int) -> dict[str, int]:
+def block_numbers(
+    axes: Axes, inputs: Mapping[str, frozenset[int]], blocks: Mapping[str, int], t: int
+) -> dict[str, int]:
     """Block number of every axis in round t: adjacent axes count at different speeds, so that all pairs come up.
 
     Axes that meet in a tensor are given different levels, greedily; those of level l advance every G₀·...·G_{l−1}

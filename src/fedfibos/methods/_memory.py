@@ -16,7 +16,7 @@ from fedfibos.backend.memory import peak_memory
 from fedfibos.channels.check import call, fixed_draws
 from fedfibos.channels.costs import Cost, Length, tensor_cost
 from fedfibos.channels.family import with_nested
-from fedfibos.channels.resize import resized
+from fedfibos.channels.resize import resize_module
 from fedfibos.common.inputs import Inputs
 from fedfibos.common.streams import stream
 from fedfibos.model import Model
@@ -133,7 +133,7 @@ def _kept(model: Model, batch_size: int) -> dict[str | None, float]:
 
 def _kept_at(model: Model, widths: Mapping[str, int]) -> int:
     """Bytes that the forward pass of the example keeps in a slice, besides the parameters."""
-    small = resized(model.module, model.axes, widths).train()
+    small = resize_module(model.module, model.axes, widths).train()
     own = {tensor.untyped_storage()._cdata for tensor in (*small.parameters(), *small.buffers())}
     found: dict[int, tuple[int, Any]] = {}
 

@@ -35,8 +35,8 @@ from typing import Any, Literal
 from fedfibos.aggregate import Average, Sums
 from fedfibos.common.field_checks import check_fields, check_positive
 from fedfibos.methods._blocks import (
-    aligned,
     block_channels,
+    block_numbers,
     block_of,
     blocks_in,
     broadcast_blocks,
@@ -112,7 +112,7 @@ class FedBRB:
         if self.blocks == "positional":
             axes, numbers = by_role(axes, inputs), positional(counts, client.round)
         else:
-            numbers = aligned(axes, inputs, counts, client.round)
+            numbers = block_numbers(axes, inputs, counts, client.round)
         sizes = {**widths, **{input_axis(a): w for a, w in widths.items()}}
         channels = {a: block_channels(axes.sizes[a], sizes[a], number) for a, number in numbers.items()}
         return block_of(axes, model.layout, channels, widths).to(model.device)

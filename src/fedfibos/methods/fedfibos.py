@@ -32,7 +32,7 @@ import torch
 from torch import Tensor
 
 from fedfibos.aggregate import Average, Sums
-from fedfibos.backend.reductions import some
+from fedfibos.backend.reductions import any_true
 from fedfibos.common.field_checks import check_fields, check_positive
 from fedfibos.common.streams import stream
 from fedfibos.local import local_training
@@ -228,7 +228,7 @@ class FedFIbOS:
         if not self._estimates:
             return None
         score, observed = self._importance(state, client, params.layout.num_maskable)
-        return None if observed is not None and not some(observed) else score
+        return None if observed is not None and not any_true(observed) else score
 
     def _core(self, state: State, params: Params, client: Client) -> Mask:
         """What the shared score chooses of a blended budget; of no tensor more than the client has of it in all."""
@@ -252,12 +252,12 @@ class FedFIbOS:
             return score
         magnitude = params.flat[:d].abs()
         if callable(self.criterion):
-            return self.criterion(score, magnitude, observed) if observed is None or some(observed) else magnitude
+            return self.criterion(score, magnitude, observed) if observed is None or any_true(observed) else magnitude
         ranked = self._ranked(score, magnitude)
         if observed is None:
             return ranked
         # What was never observed ranks by magnitude: alone before any estimate, below the rest after it.
-        return torch.where(observed, ranked, -1.0 / magnitude) if some(observed) else magnitude
+        return torch.where(observed, ranked, -1.0 / magnitude) if any_true(observed) else magnitude
 
     def _ranked(self, score: Tensor, magnitude: Tensor) -> Tensor:
         """A score of the criterion's order, which keeps float32's range where the criterion itself would leave it."""

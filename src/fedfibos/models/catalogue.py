@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from fedfibos.common.user_code import find, guarded, is_own, unguarded
+from fedfibos.common.user_code import find, guard, is_own, unguard
 from fedfibos.common.validation import check_name
 from fedfibos.data.texts import TextData
 from fedfibos.models.cnn import CNN
@@ -82,7 +82,7 @@ def parameters_of(name: str) -> Mapping[str, inspect.Parameter]:
     except (TypeError, ValueError):  # written in C
         raise ValueError(
             f"model.name = {name!r}: it must be a function or class of Python's whose parameters can be read, got a "
-            f"built-in {type(unguarded(builder)).__name__}: wrap it in a function"
+            f"built-in {type(unguard(builder)).__name__}: wrap it in a function"
         ) from None
 
 
@@ -112,12 +112,12 @@ def encode(name: str, data: Dataset, options: Mapping[str, Any]) -> Dataset:
     Raises:
         ValueError: A model of images on texts, or the other way round.
     """
-    builder = unguarded(find("model.name", name, MODELS))
+    builder = unguard(find("model.name", name, MODELS))
     own = getattr(builder, "encode", None)
     if isinstance(builder, type) and inspect.isfunction(inspect.getattr_static(builder, "encode", None)):
         own = None  # a method of the module's: an autoencoder has one
     if own is not None:
-        encoded: Dataset = (guarded("model.name", name, own) if is_own(name) else own)(data, **options)
+        encoded: Dataset = (guard("model.name", name, own) if is_own(name) else own)(data, **options)
         return encoded
     if isinstance(data, TextData):
         raise ValueError(f"model {name!r} takes tensors, the data set has texts")

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
-from fedfibos.common.copies import copied
+from fedfibos.common.copies import copy_module
 from fedfibos.common.draws import fixed_draws
 from fedfibos.common.inputs import Inputs, described, forward
 from fedfibos.common.user_code import UserCodeError, run_user_code
@@ -59,7 +59,7 @@ def check_test_inputs(module: nn.Module, train: Inputs, test: Inputs) -> None:
     """
     if described(train) == described(test):
         return
-    trial = copied(module).eval()
+    trial = copy_module(module).eval()
     try:
         with fixed_draws(), torch.no_grad():
             run_user_code(forward, trial, test)
@@ -100,7 +100,7 @@ def _runs(module: nn.Module, example: Inputs) -> bool:
 def _copied(module: nn.Module) -> nn.Module:
     """A copy of the module; every client's workspace is one."""
     try:
-        return copied(module)
+        return copy_module(module)
     except Exception as error:
         raise ValueError(f"the module cannot be copied: {error}") from error
 

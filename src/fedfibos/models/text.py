@@ -127,13 +127,13 @@ def _encode(data: Dataset, **options: Any) -> TokenData:
     """
     if not isinstance(data, TextData):
         raise ValueError("model 'text' takes texts, the data set has tensors")
-    return tokenised(data, options["checkpoint"], options["max_length"])
+    return tokenise(data, options["checkpoint"], options["max_length"])
 
 
 text_classifier.encode = _encode  # type: ignore[attr-defined]
 
 
-def tokenised(data: TextData, checkpoint: str, max_length: int) -> TokenData:
+def tokenise(data: TextData, checkpoint: str, max_length: int) -> TokenData:
     """The token ids of texts, made once and kept in the cache folder (:func:`fedfibos.data.cache.made_once`).
 
     Args:

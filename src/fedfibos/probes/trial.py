@@ -7,7 +7,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from fedfibos.common.copies import copied
+from fedfibos.common.copies import copy_module
 from fedfibos.common.draws import fixed_draws
 from fedfibos.common.inputs import Inputs, forward
 from fedfibos.params import without_overlaps
@@ -25,7 +25,7 @@ class TrialCopy:
 
     def __init__(self, module: nn.Module) -> None:
         self.original = module
-        self.module = without_overlaps(copied(module))
+        self.module = without_overlaps(copy_module(module))
 
     def logits(self, example: Inputs, *, training: bool = True, run: Run = forward) -> Tensor:
         """What the copy makes of a batch; with gradients, where they are on.

@@ -17,7 +17,7 @@ from fedfibos.data.partition import Partition
 from fedfibos.report.drawing import Figure, Layout, canvas_of, legend_below
 from fedfibos.report.groups import Group, Problem
 from fedfibos.report.looks import MARKERS, Look
-from fedfibos.report.paper import reported
+from fedfibos.report.paper import paper_figures
 from fedfibos.report.records import Point
 
 with extra("report"):
@@ -78,7 +78,7 @@ def jaccard_curves(problem: Problem, slug: str) -> Figure | None:
     capacities = [c for c in groups[0].records[0].points[0].evaluation["jaccard"] if float(c) < 1.0]
     shades = matplotlib.colormaps["viridis"]
     at = {c: matplotlib.colors.to_hex(shades(0.9 * i / max(1, len(capacities) - 1))) for i, c in enumerate(capacities)}
-    paper = reported()["figures"]["jaccard"] if _in_the_paper(problem) else {}
+    paper = paper_figures()["figures"]["jaccard"] if _in_the_paper(problem) else {}
 
     def draw(layout: Layout) -> MatplotlibFigure:
         across = 4 if layout is Layout.page else 2
@@ -128,7 +128,7 @@ def dispersion_curves(problem: Problem, looks: Mapping[str, Look], slug: str) ->
                 _draw(pane, _by_round(group, read), looks[group.label], place, len(scored))
         entries = _entries(scored, looks)
         if _in_the_paper(problem):
-            axes[0].axhline(reported()["figures"]["cv_f"], color="#333333", linestyle=":", linewidth=1)
+            axes[0].axhline(paper_figures()["figures"]["cv_f"], color="#333333", linestyle=":", linewidth=1)
             entries.append(("CV_F, paper", {"color": "#333333", "linestyle": ":"}))
         legend_below(canvas, layout, entries)
         return canvas
@@ -199,7 +199,7 @@ def _departs(group: Group) -> bool:
 
 def _in_the_paper(problem: Problem) -> bool:
     """Whether the paper's figures are of this data set and split."""
-    data, theirs = problem.experiment.data, reported()["figures"]
+    data, theirs = problem.experiment.data, paper_figures()["figures"]
     split = without_idle(Partition(**theirs["partition"]))
     return data.name == theirs["data"] and without_idle(data.partition) == split
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from fedfibos.common.dotted_keys import flat
 from fedfibos.common.user_code import is_own
-from fedfibos.common.validation import shown
+from fedfibos.common.validation import toml_text
 from fedfibos.config.capacities import TABLES
 from fedfibos.config.choices import MethodChoice
 from fedfibos.config.experiment import Experiment
@@ -83,7 +83,9 @@ def method_label(experiment: Experiment) -> str:
     method = experiment.method
     default = _declared(method) if is_own(method.name) else method.left_out()
     changed = [
-        f"{k} = {shown(v).strip(chr(39))}" for k, v in method.settings.items() if k not in default or v != default[k]
+        f"{k} = {toml_text(v).strip(chr(39))}"
+        for k, v in method.settings.items()
+        if k not in default or v != default[k]
     ]
     own = method.name.rpartition(":")[2] if is_own(method.name) else METHODS[method.name].__name__
     name = METHOD_NAMES.get(method.name, own)
@@ -118,7 +120,9 @@ def tell_apart(labels: Sequence[str], configs: Sequence[str]) -> list[str]:
         twins = [j for j in range(len(labels)) if labels[j] == label]
         keys = [k for k in settings[i] if any(settings[j].get(k) != settings[i][k] for j in twins)]
         keys += [k for k in dict.fromkeys(k for j in twins for k in settings[j]) if k not in settings[i]]
-        pieces = [f"{k.rpartition('.')[2]} = {shown(settings[i][k]) if k in settings[i] else 'unset'}" for k in keys]
+        pieces = [
+            f"{k.rpartition('.')[2]} = {toml_text(settings[i][k]) if k in settings[i] else 'unset'}" for k in keys
+        ]
         told.append(", ".join([label, *pieces]))
     return told
 

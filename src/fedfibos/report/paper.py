@@ -19,7 +19,7 @@ from fedfibos.report.tables import ACCURACIES, STATISTICS, percent
 NO_RUN = "no run"
 
 
-def reported() -> Mapping[str, Any]:
+def paper_figures() -> Mapping[str, Any]:
     """The content of ``paper.toml``: what the paper prints."""
     return tomllib.loads(files(__package__).joinpath("paper.toml").read_text(encoding="utf-8"))
 
@@ -34,7 +34,7 @@ def comparisons(content: Sorted, summary: str = "last") -> tuple[list[Table], li
         summary: A key of :data:`fedfibos.report.tables.STATISTICS`.
     """
     tables, without = [], []
-    for printed in reported()["tables"]:
+    for printed in paper_figures()["tables"]:
         rows: list[tuple[Cell, ...]] = []
         for cell in printed["rows"]:
             capacities = cell.get("capacities") or printed["capacities"]

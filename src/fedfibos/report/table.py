@@ -67,17 +67,17 @@ def row(*entries: str | Cell) -> tuple[Cell, ...]:
 def latex(table: Table) -> str:
     """The table for a paper (needs ``booktabs``, and ``longtable`` for a long one); what stands out is bold."""
     spec = "".join("r" if column in table.numbers else "l" for column in range(len(table.columns)))
-    lines = [" & ".join(map(escaped, table.columns)) + r" \\", r"\midrule"]
+    lines = [" & ".join(map(escape_latex, table.columns)) + r" \\", r"\midrule"]
     block = None
     for entries in table.rows:
-        texts = [rf"\textbf{{{escaped(cell.text)}}}" if cell.bold else escaped(cell.text) for cell in entries]
+        texts = [rf"\textbf{{{escape_latex(cell.text)}}}" if cell.bold else escape_latex(cell.text) for cell in entries]
         if table.blocked and entries[0].text == block:
             texts[0] = ""
         elif table.blocked and block is not None:
             lines.append(r"\midrule")
         block = entries[0].text
         lines.append(" & ".join(texts) + r" \\")
-    caption = escaped(f"{table.title}. {table.note}" if table.note else table.title)
+    caption = escape_latex(f"{table.title}. {table.note}" if table.note else table.title)
     if len(table.rows) > MOST_ON_A_PAGE:
         head, *body = lines
         return "\n".join(
@@ -124,7 +124,7 @@ def markdown(table: Table) -> str:
     return "\n".join("| " + " | ".join(text.replace("|", r"\|") for text in line) + " |" for line in lines) + "\n"
 
 
-def escaped(text: str) -> str:
+def escape_latex(text: str) -> str:
     """Plain text for LaTeX."""
     return "".join(LATEX.get(character, character) for character in text)
 

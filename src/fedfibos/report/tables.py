@@ -9,7 +9,7 @@ from typing import Any
 from fedfibos.common.dotted_keys import flat
 from fedfibos.common.formatting import duration
 from fedfibos.common.statistics import Spread, spread
-from fedfibos.common.validation import shown
+from fedfibos.common.validation import toml_text
 from fedfibos.config.experiment import to_toml
 from fedfibos.report.groups import Group, Problem, Sorted, file_names
 from fedfibos.report.records import Record
@@ -299,7 +299,7 @@ def settings(problem: Problem, slug: str) -> Table:
     keys = [key for key in dict.fromkeys(key for config in configs for key in config) if key != "seed"]
     rows = []
     for key in keys:
-        values = [shown(config[key]) if key in config else NONE for config in configs]
+        values = [toml_text(config[key]) if key in config else NONE for config in configs]
         same = len(set(values)) == 1
         rows.append(row(key, values[0] if same else "", *([""] * len(values) if same else values)))
     title = f"Resolved settings: {problem.label}"

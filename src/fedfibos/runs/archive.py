@@ -37,7 +37,7 @@ def folder_of(archive: Path) -> Path:
     return archive.with_name(archive.name.removesuffix(SUFFIX))
 
 
-def packed(archive: Path) -> Mapping[str, bytes]:
+def read_archive(archive: Path) -> Mapping[str, bytes]:
     """The files of an archive: path below its folder -> content; nothing where there is no such file.
 
     Raises:
@@ -87,7 +87,7 @@ def pack(folder: Path) -> Path:
         raise RecordError(f"{folder} must be a folder of run directories, it holds no {CONFIG}")
     files = {
         name: content
-        for name, content in packed(archive).items()
+        for name, content in read_archive(archive).items()
         if not any(run in PurePosixPath(name).parents for run in runs)
     }
     files |= {name: path.read_bytes() for name, path in here.items() if _belongs(PurePosixPath(name), runs, path)}

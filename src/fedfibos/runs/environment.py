@@ -28,7 +28,7 @@ def describe(device: str, arguments: Sequence[str] | None = None) -> dict[str, A
     return {
         "fedfibos": version("fedfibos"),
         "commit": commit_loaded(),
-        "command": [shareable(text) for text in without_secrets(sys.argv if arguments is None else arguments)],
+        "command": [without_folders(text) for text in without_secrets(sys.argv if arguments is None else arguments)],
         "python": platform.python_version(),
         "torch": torch.__version__,
         "numpy": np.__version__,
@@ -61,7 +61,7 @@ def without_secrets(arguments: Sequence[str]) -> list[str]:
     return shown
 
 
-def shareable(argument: str) -> str:
+def without_folders(argument: str) -> str:
     """An argument without the folders of an absolute path in it (``--out=/home/x/run`` -> ``--out=run``)."""
     key, equals, value = argument.rpartition("=")
     return f"{key}{equals}{Path(value).name}" if Path(value).is_absolute() else argument

@@ -14,7 +14,7 @@ class RecordError(RuntimeError):
     """A run directory that cannot be used or written; the message is one line."""
 
 
-def parsed(where: str, content: bytes, shape: TypeAdapter[Any]) -> dict[str, Any]:
+def parse_object(where: str, content: bytes, shape: TypeAdapter[Any]) -> dict[str, Any]:
     """The object in a JSON text.
 
     Raises:
@@ -31,18 +31,18 @@ def parsed(where: str, content: bytes, shape: TypeAdapter[Any]) -> dict[str, Any
 def check(where: str, values: Any, shape: TypeAdapter[Any]) -> None:
     """Raise RecordError for values that are no object, or of another shape."""
     if not isinstance(values, dict):
-        raise RecordError(f"{where} is damaged: it must hold an object, got {shortened(values)}")
+        raise RecordError(f"{where} is damaged: it must hold an object, got {shorten(values)}")
     try:
         shape.validate_python(values, strict=True)
     except ValidationError as error:
         wrong = error.errors()[0]
         key = ".".join(str(part) for part in wrong["loc"])
-        got = "" if wrong["type"] == "missing" else f", got {shortened(wrong['input'])}"
+        got = "" if wrong["type"] == "missing" else f", got {shorten(wrong['input'])}"
         message = wrong["msg"].removeprefix("Value error, ")
         raise RecordError(f"{where} is damaged: {key}: {message}{got}") from None
 
 
-def shortened(value: Any) -> str:
+def shorten(value: Any) -> str:
     """A value as JSON, cut to fit a line."""
     text = json.dumps(value)
     return text if len(text) <= 60 else f"{text[:57]}..."

@@ -42,7 +42,7 @@ from fedfibos.runs.files import (
 from fedfibos.runs.made import note_environment
 from fedfibos.runs.own_code import keep_code, own_code
 from fedfibos.runs.reading import RecordError
-from fedfibos.runs.rounds import checked, encoded, lines_of
+from fedfibos.runs.rounds import encode_round, lines_of, read_rounds
 from fedfibos.runs.same_experiment import ELSEWHERE, FREE, ROUNDS_KEY, check_same, settings_in
 
 
@@ -154,7 +154,7 @@ class RunDirectory:
             RecordError: It could not be written (no space, say); the lines before it are as they were.
         """
         path = self.path / ROUNDS
-        line = encoded(record)
+        line = encode_round(record)
         # Unbuffered: closing the file after a failure must not try to write what is left once more.
         with written_or_said(path), path.open("ab", buffering=0) as file:
             size = file.seek(0, os.SEEK_END)
@@ -174,7 +174,7 @@ class RunDirectory:
             RecordError: A line is damaged.
         """
         path = self.path / ROUNDS
-        return list(checked(path, lines_of(path)))
+        return list(read_rounds(path, lines_of(path)))
 
     def go_on(self, rounds: int, config: str, warn: Callable[[str], None] = lambda text: None) -> None:
         """Keep the first ``rounds`` rounds, those that a checkpoint knows of, and forget how the run ended.
@@ -197,7 +197,7 @@ class RunDirectory:
         if not rounds and (self.path / FINAL).exists():
             raise RecordError(f"{self.path} is finished and no sound checkpoint is left of it: {ELSEWHERE}")
         kept = lines[:rounds]
-        records = list(checked(path, kept))
+        records = list(read_rounds(path, kept))
         there, here = settings_in(self.path), flat(tomllib.loads(config))
         every = here.get("evaluation.every", here.get("federation.evaluate_every", 1))
         with written_or_said(path):
@@ -206,7 +206,7 @@ class RunDirectory:
                     f"the evaluation of round {rounds} is no longer on record: it was made because the round was "
                     "the last, which it is not any more"
                 )
-                kept[-1] = encoded({k: value for k, value in records[-1].items() if k != "evaluation"})[:-1]
+                kept[-1] = encode_round({k: value for k, value in records[-1].items() if k != "evaluation"})[:-1]
             if there != here:
                 write_whole(self.path / CONFIG, config)
             (self.path / FINAL).unlink(missing_ok=True)

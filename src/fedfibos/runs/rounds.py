@@ -9,7 +9,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from fedfibos.runs.reading import RecordError, parsed
+from fedfibos.runs.reading import RecordError, parse_object
 from fedfibos.runs.shapes import LINE_SHAPE
 from fedfibos.runs.stored import stored_bytes
 
@@ -28,7 +28,7 @@ def lines_of(path: Path) -> list[bytes]:
         raise RecordError(f"{path}: cannot be read: {error.strerror}") from None
 
 
-def checked(path: Path, lines: list[bytes]) -> Iterator[dict[str, Any]]:
+def read_rounds(path: Path, lines: list[bytes]) -> Iterator[dict[str, Any]]:
     """The rounds that those lines of a file hold.
 
     Raises:
@@ -36,13 +36,13 @@ def checked(path: Path, lines: list[bytes]) -> Iterator[dict[str, Any]]:
     """
     for number, line in enumerate(lines, start=1):
         where = f"{path}: line {number}"
-        record = parsed(where, line, LINE_SHAPE)
+        record = parse_object(where, line, LINE_SHAPE)
         if record["round"] != number:
             raise RecordError(f"{where} must be the object of round {number}, got {line[:60].decode(errors='replace')}")
         yield record
 
 
-def encoded(record: Any) -> bytes:
+def encode_round(record: Any) -> bytes:
     """A round's line, with its line break."""
     return json.dumps(record, allow_nan=False).encode() + b"\n"
 
@@ -57,8 +57,8 @@ def digests(path: Path, rounds: int) -> tuple[str, str | None]:
     evaluation = None
     try:
         record = json.loads(last)
-        evaluation = hashlib.sha256(encoded(record.pop("evaluation"))).hexdigest()
-        last = encoded(record)[:-1]
+        evaluation = hashlib.sha256(encode_round(record.pop("evaluation"))).hexdigest()
+        last = encode_round(record)[:-1]
     except (ValueError, AttributeError, KeyError, RecursionError):  # without one; of damaged lines the bytes
         pass
     return hashlib.sha256(b"\n".join([*before, last])).hexdigest(), evaluation

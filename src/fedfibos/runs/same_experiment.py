@@ -12,7 +12,7 @@ from typing import Any
 
 from fedfibos.common.dotted_keys import flat
 from fedfibos.common.formatting import first_line
-from fedfibos.common.validation import shown
+from fedfibos.common.validation import toml_text
 from fedfibos.config.experiment import load_experiment, to_toml
 from fedfibos.runs.files import CONFIG
 from fedfibos.runs.reading import RecordError
@@ -95,7 +95,7 @@ def check_same(run: Path, config: str, resume: bool, free: Collection[str] = FRE
         scheduled = key == ROUNDS_KEY and here.get("local.schedule") == "cosine"
         if resume and not scheduled and (key in free or (key == ROUNDS_KEY and _longer(there, here))):
             continue
-        old, new = (shown(d[key]) if key in d else "not set" for d in (there, here))
+        old, new = (toml_text(d[key]) if key in d else "not set" for d in (there, here))
         why = ""
         if scheduled:
             why = " (a cosine schedule is over all rounds: with more, the first would have been others)"

@@ -14,9 +14,9 @@ from pydantic import TypeAdapter
 
 from fedfibos.config.experiment import Experiment, recorded_experiment
 from fedfibos.config.layers import toml_in
-from fedfibos.runs.archive import SUFFIX, archive_of, folder_of, packed
+from fedfibos.runs.archive import SUFFIX, archive_of, folder_of, read_archive
 from fedfibos.runs.files import CONFIG
-from fedfibos.runs.reading import RecordError, parsed
+from fedfibos.runs.reading import RecordError, parse_object
 
 
 def stored_bytes(path: Path) -> bytes:
@@ -48,7 +48,7 @@ def stored_below(folder: Path, name: str) -> list[Path]:
     folder = folder_of(folder) if folder.name.endswith(SUFFIX) and folder.is_file() else folder
     found = set(folder.rglob(name))
     for archive, base in _archives(folder):
-        inside = (base / entry for entry in packed(archive))
+        inside = (base / entry for entry in read_archive(archive))
         found |= {path for path in inside if path.name == name and folder in path.parents and is_stored(path)}
     return sorted(found)
 
@@ -67,7 +67,7 @@ def read_object(path: Path, shape: TypeAdapter[Any]) -> dict[str, Any]:
         content = stored_bytes(path)
     except OSError as error:
         raise RecordError(f"{path}: cannot be read: {error.strerror}") from None
-    return parsed(str(path), content, shape)
+    return parse_object(str(path), content, shape)
 
 
 def settings_of(run: Path) -> dict[str, Any]:
@@ -100,7 +100,7 @@ def _config(run: Path) -> bytes:
 def _in_archive(path: Path) -> bytes | None:
     for folder in path.parents:
         if folder.name and (archive := archive_of(folder)).is_file():
-            content = packed(archive).get(path.relative_to(folder).as_posix())
+            content = read_archive(archive).get(path.relative_to(folder).as_posix())
             if content is not None:
                 return content
     return None

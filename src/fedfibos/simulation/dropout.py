@@ -15,7 +15,7 @@ NO_ANSWER = "did not answer"
 """The reason that a round gives for them."""
 
 
-def silent(cohort: Sequence[int], rate: float, seed: int, t: int) -> frozenset[int]:
+def draw_silent(cohort: Sequence[int], rate: float, seed: int, t: int) -> frozenset[int]:
     """Who of a round's cohort does not answer: each with probability ``rate``, on a stream of its own.
 
     At least one answers: where all would be silent, the one that was the closest to answering does.
@@ -30,7 +30,7 @@ def silent(cohort: Sequence[int], rate: float, seed: int, t: int) -> frozenset[i
 def leaving_out(run: RunClients, absent: frozenset[int]) -> RunClients:
     """``run`` for those that answer; the others' outcome is that they did not, in their place."""
 
-    def some(params: Params, jobs: Iterable[Job]) -> Iterator[tuple[Client, Upload | str]]:
+    def run_answering(params: Params, jobs: Iterable[Job]) -> Iterator[tuple[Client, Upload | str]]:
         passed: list[Client] = []  # in the order of the jobs, which is that of the ids
 
         def answering() -> Iterator[Job]:
@@ -46,4 +46,4 @@ def leaving_out(run: RunClients, absent: frozenset[int]) -> RunClients:
             yield client, outcome
         yield from ((client, NO_ANSWER) for client in passed)
 
-    return some
+    return run_answering

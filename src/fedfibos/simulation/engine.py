@@ -23,7 +23,7 @@ from fedfibos.runs.environment import usable_cores
 from fedfibos.runs.made import DEALT, INITIAL
 from fedfibos.runs.record import RunDirectory, check_usable
 from fedfibos.runs.summary import summarise
-from fedfibos.simulation.dropout import leaving_out, silent
+from fedfibos.simulation.dropout import draw_silent, leaving_out
 from fedfibos.simulation.workers import Executor, executor
 from fedfibos.simulation.world import Warn, World, build_world, setting_of
 from fedfibos.soundness import first_state
@@ -155,7 +155,7 @@ class _Run:
             while now.round < federation.rounds:
                 started = time.perf_counter()
                 ids = sample(federation.clients, federation.cohort, self.experiment.seed, now.round)
-                absent = silent(ids, federation.dropout, self.experiment.seed, now.round)
+                absent = draw_silent(ids, federation.dropout, self.experiment.seed, now.round)
                 cohort = world.population.clients(ids, now.round)
                 run = leaving_out(engine.train, absent) if absent else engine.train
                 try:

@@ -21,7 +21,7 @@ from fedfibos.params import Params
 from fedfibos.round import Job
 from fedfibos.simulation.failures import WorkerError, failing_alike
 from fedfibos.simulation.setting import Setting
-from fedfibos.simulation.slots import Slot, deposit, pack, received, shared, slot_of, unpack
+from fedfibos.simulation.slots import Slot, deposit, pack, read_upload, shared_zeros, slot_of, unpack
 from fedfibos.types import Client, Upload
 
 Outcome = TypeVar("Outcome")
@@ -37,7 +37,7 @@ class WorkerPool:
         layout = setting.model.layout
         forks = sys.platform == "linux"
         context = multiprocessing.get_context("fork") if forks else multiprocessing.get_context("spawn")
-        self._params = shared(layout.size, torch.float32)
+        self._params = shared_zeros(layout.size, torch.float32)
         self._slots = [slot_of(layout.size) for _ in range(num_workers)]
         pairs = [context.Pipe() for _ in range(num_workers)]
         self._pipes: list[Connection] = [ours for ours, _ in pairs]
@@ -65,7 +65,7 @@ class WorkerPool:
 
         def receive(number: int, job: Job, reply: Any, keep: bool) -> tuple[Client, Upload | str]:
             client, submodel = job
-            return client, reply if isinstance(reply, str) else received(self._slots[number], submodel, reply, keep)
+            return client, reply if isinstance(reply, str) else read_upload(self._slots[number], submodel, reply, keep)
 
         self._params.copy_(params.flat)
         return self._in_order(jobs, send, receive)

@@ -56,7 +56,7 @@ class Reply:
     counted: np.ndarray[Any, np.dtype[np.bool_]] | None
 
 
-def shared(size: int, dtype: torch.dtype) -> Tensor:
+def shared_zeros(size: int, dtype: torch.dtype) -> Tensor:
     """Zeros that processes share; memory that is never written is never taken (an index, where there are no slices)."""
     storage = torch.UntypedStorage._new_shared(size * dtype.itemsize, device="cpu")
     return torch.empty(0, dtype=dtype).set_(storage, 0, (size,))  # type: ignore[call-overload, no-any-return]
@@ -65,7 +65,10 @@ def shared(size: int, dtype: torch.dtype) -> Tensor:
 def slot_of(size: int) -> Slot:
     """Memory for submodels and uploads of a model of that many parameters."""
     return Slot(
-        shared(size, torch.uint8), shared(size, torch.int64), shared(size, torch.float32), shared(size, torch.float32)
+        shared_zeros(size, torch.uint8),
+        shared_zeros(size, torch.int64),
+        shared_zeros(size, torch.float32),
+        shared_zeros(size, torch.float32),
     )
 
 
@@ -109,7 +112,7 @@ def deposit(slot: Slot, upload: Upload) -> Reply:
     return Reply(float(upload.loss), upload.num_steps, size, upload.observed, counted)
 
 
-def received(slot: Slot, submodel: Submodel, reply: Reply, keep: bool) -> Upload:
+def read_upload(slot: Slot, submodel: Submodel, reply: Reply, keep: bool) -> Upload:
     """The upload in a slot; ``keep``: copied, so that it outlives the worker's next job."""
     delta = slot.delta if isinstance(submodel, Mask) else slot.delta[: submodel.num_held]
     statistic = None if reply.statistic_size is None else slot.statistic[: reply.statistic_size]

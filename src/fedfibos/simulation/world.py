@@ -14,7 +14,7 @@ from torch import nn
 
 from fedfibos.analysis.accuracy import trained_norms
 from fedfibos.analysis.cautions import cautions
-from fedfibos.common.formatting import counted
+from fedfibos.common.formatting import count_of
 from fedfibos.common.inputs import Inputs, check_inputs
 from fedfibos.common.norms import has_batch_norm, keeps_statistics
 from fedfibos.common.streams import stream
@@ -49,7 +49,7 @@ class World:
     def __repr__(self) -> str:
         """Short: the data themselves would fill pages."""
         return (
-            f"World({self.method}, {self.model.layout.size:,} parameters, {counted(len(self.population), 'client')}, "
+            f"World({self.method}, {self.model.layout.size:,} parameters, {count_of(len(self.population), 'client')}, "
             f"{len(self.split.train):,} training and {len(self.split.test):,} test examples)"
         )
 
@@ -88,7 +88,7 @@ def build_world(
     return World(experiment.build_method(), model, population, split)
 
 
-def loaded(experiment: Experiment, data_dir: Path | None, warn: Warn) -> Split:
+def load_published(experiment: Experiment, data_dir: Path | None, warn: Warn) -> Split:
     """The data as they are published, with held-out training examples for the test set where the run wants that."""
     split = load(experiment.data.name, data_dir, experiment.data.options)
     for line in incomplete(split):
@@ -100,7 +100,7 @@ def loaded(experiment: Experiment, data_dir: Path | None, warn: Warn) -> Split:
 
 def load_split(experiment: Experiment, data_dir: Path | None, warn: Warn) -> Split:
     """The data as the model reads them, checked."""
-    split = loaded(experiment, data_dir, warn)
+    split = load_published(experiment, data_dir, warn)
     choice = experiment.model
     split = replace(
         split,

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from fedfibos.common.validation import did_you_mean, listed
-from fedfibos.data.forms.pictures import Colour, Size, decoded
+from fedfibos.data.forms.pictures import Colour, Size, decode_pictures
 from fedfibos.data.forms.rows import Names, Rows, Share, SplitSeed, split_of
 from fedfibos.data.split import Split
 
@@ -230,7 +230,7 @@ def _images(tables: Sequence[Table], name: str, options: TableOptions) -> Tensor
             else:
                 raise ValueError(f"{where} must be bytes or the name of a file, got {type(value).__name__}")
             called.append(where)
-    return decoded(sources, called, tables[0].where, options.size, options.colour)
+    return decode_pictures(sources, called, tables[0].where, options.size, options.colour)
 
 
 def _is_text(kind: Any) -> bool:

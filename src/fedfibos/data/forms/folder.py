@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from fedfibos.data.forms.pictures import Colour, Size, decoded
+from fedfibos.data.forms.pictures import Colour, Size, decode_pictures
 from fedfibos.data.forms.rows import Rows, Share, SplitSeed, split_of
 from fedfibos.data.split import Split
 
@@ -48,7 +48,7 @@ def read_folder(path: Path, options: FolderOptions) -> Split:
         train, test, halves = _images(path), [], []
     files = [*train, *test]
     names = [str(file) for _, file in files]
-    pixels = decoded([file for _, file in files], names, str(path), options.size, options.colour)
+    pixels = decode_pictures([file for _, file in files], names, str(path), options.size, options.colour)
     rows = Rows(pixels, [label for label, _ in files], num_train=len(train) if halves else None)
     return split_of(rows, str(path), options.test_share, options.split_seed, crop_and_flip=options.crop_and_flip)
 

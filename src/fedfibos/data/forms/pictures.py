@@ -34,7 +34,7 @@ TURNED = (5, 6, 7, 8)
 """Values of the EXIF tag 274 with which height and width change places."""
 
 
-def decoded(
+def decode_pictures(
     sources: Sequence[Path | bytes], names: Sequence[str], where: str, size: Size | None, colour: Colour | None
 ) -> Tensor:
     """Pixels of all images, decoded once (see ``data.cache``).

@@ -12,7 +12,7 @@ from pydantic import Field
 from torch import Tensor
 
 from fedfibos.common.streams import stream
-from fedfibos.common.validation import shown
+from fedfibos.common.validation import toml_text
 from fedfibos.data.images import ImageData, TensorData
 from fedfibos.data.split import Split
 from fedfibos.data.texts import TextData
@@ -129,7 +129,7 @@ def _classes(rows: Rows, where: str) -> tuple[tuple[str, ...], Tensor]:
         return rows.classes, labels
     known = sorted(set(rows.labels))
     if len(known) < 2:
-        raise ValueError(f"{where}: it must have at least 2 classes, got {shown(known[0])} alone")
+        raise ValueError(f"{where}: it must have at least 2 classes, got {toml_text(known[0])} alone")
     place = {label: position for position, label in enumerate(known)}
     return tuple(map(str, known)), torch.tensor([place[label] for label in rows.labels])
 
