@@ -92,6 +92,12 @@ class Model:
         """Whether the parameters have values, or only shapes (:mod:`fedfibos.common.unallocated`)."""
         return not any(parameter.is_meta for parameter in self.module.parameters())
 
+    @property
+    def sizes(self) -> str:
+        """How many parameters are trained, and how many are frozen, which no client sends or receives."""
+        frozen = sum(p.numel() for p in self.module.parameters() if not p.requires_grad)
+        return f"{self.layout.size:,} parameters" + (f" and {frozen:,} frozen ones" if frozen else "")
+
     def initial_params(self) -> Params:
         """The module's own values as parameters; on torch's ``meta`` device where it has only shapes.
 
@@ -214,6 +220,7 @@ def model_of(
     maskable: Sequence[str] | None = None,
     held: Sequence[str] = (),
     whole: Sequence[str] = (),
+    frozen_whole: bool = False,
     example: Inputs | None = None,
     axes: Axes | None = None,
     units: Mapping[str, int] | None = None,
@@ -231,6 +238,8 @@ def model_of(
         held: Without ``maskable``: modules or parameters that every client holds whole; see
             :func:`fedfibos.params.maskable_names`.
         whole: Modules or parameters whose channels slices never cut, where the axes are derived.
+        frozen_whole: Nor do they cut any of a parameter that is not trained: of a model with low-rank adapters the
+            ranks alone are left to cut.
         example: One batch of inputs, for the methods that slice: the channel axes are derived from it.
         axes: A hand-written table of channel axes, where they can't be derived; else the module's ``channel_axes()``.
         units: Layer -> channels of its output that belong together, where only the model's code knows it (heads); else
@@ -252,6 +261,7 @@ def model_of(
     divisors = () if example is None else intolerant_of_zeros(module, ranked, example)
     if divisors:
         layout = _layout_around(module, divisors, ranked, chosen=maskable is not None)
+    frozen = [name for name, p in module.named_parameters() if not p.requires_grad] if frozen_whole else []
     table = named_axes(module) if axes is None else axes
     together = named_units(module) if units is None else units
     return Model(
@@ -264,7 +274,7 @@ def model_of(
         channels_last,
         divisors,
         rewritten,
-        uncut=tuple(whole),
+        uncut=(*whole, *frozen),
     )
 
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from fedfibos.analysis.selections import dead_layers
-from fedfibos.channels.whole import whole_share
+from fedfibos.channels.whole import trained_whole, whole_share
 from fedfibos.common.inputs import forward
 from fedfibos.common.streams import stream
 from fedfibos.common.user_code import describe_error
@@ -104,9 +104,10 @@ def _of_the_model(model: Model) -> list[str]:
 
 def _uncut(model: Model) -> list[str]:
     """What slices of the model cannot cut, why, and its share of the parameters that capacities count."""
-    if not model.axes.whole:
+    trained = trained_whole(model.axes, model.module)
+    if not trained:
         return []
-    (first, why), *others = model.axes.whole.items()
+    (first, why), *others = trained.items()
     more = f" and {len(others)} more stay" if others else " stays"
     share = whole_share(model.axes, model.layout)
     return [

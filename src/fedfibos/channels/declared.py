@@ -27,9 +27,14 @@ class NamesUnits(Protocol):
 
 def named_axes(module: nn.Module) -> Axes | None:
     """The axes that a module names itself; None where they are to be derived."""
-    return module.channel_axes() if isinstance(module, NamesAxes) and callable(module.channel_axes) else None
+    return module.channel_axes() if isinstance(module, NamesAxes) and _own(module, module.channel_axes) else None
 
 
 def named_units(module: nn.Module) -> dict[str, int]:
     """Layer -> channels that belong together, where only the model knows it."""
-    return module.channel_units() if isinstance(module, NamesUnits) and callable(module.channel_units) else {}
+    return module.channel_units() if isinstance(module, NamesUnits) and _own(module, module.channel_units) else {}
+
+
+def _own(module: nn.Module, said: object) -> bool:
+    """Whether it is the module's own word: a wrapper may pass on that of what it wraps, which has other names there."""
+    return callable(said) and getattr(said, "__self__", module) is module

@@ -33,6 +33,7 @@ from fedfibos.channels.layers import outputs_of
 from fedfibos.channels.parts import parts_of
 from fedfibos.channels.sized import Seen
 from fedfibos.channels.trace import Trace, trace_forward
+from fedfibos.channels.whole import FROZEN
 
 
 def derive_axes(
@@ -121,12 +122,13 @@ def _keep_named_whole(trace: Trace, whole: Sequence[str]) -> None:
     parameters = dict(trace.module.named_parameters())
     layers = dict(trace.module.named_modules())
     for name in whole:
+        why = FROZEN if name in parameters and not parameters[name].requires_grad else "model.whole names it"
         if name not in parameters and name not in layers:
             raise ValueError(f"whole: the model has no module or parameter {name!r}{nearest(name, layers)}")
         for own, parameter in parameters.items():
             if own == name or own.startswith(f"{name}.") or not name:
                 for dim in trace.dims(parameter):
-                    keep_whole(dim, "model.whole names it")
+                    keep_whole(dim, why)
 
 
 def _fit_unit(names: _Names, name: str, unit: int) -> None:

@@ -64,7 +64,7 @@ def show_plan(experiment: Experiment, data_dir: Path | None, console: Console, w
     console.print(to_toml(experiment), markup=False, highlight=False, soft_wrap=True)
     layout = world.model.layout
     batch_size = experiment.local.batch_size
-    title = f"{layout.size:,} parameters, {layout.num_maskable:,} of them maskable; batches of {batch_size}"
+    title = f"{world.model.sizes}, {layout.num_maskable:,} of them maskable; batches of {batch_size}"
     params = world.model.initial_params()
     for line in world.cautions(0, first_state(world.method, params), params):
         warn(line)

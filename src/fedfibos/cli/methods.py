@@ -134,7 +134,7 @@ def costs_of(model_name: str, methods: Mapping[str, type[Any]]) -> Costs:
     rows = [
         (name, cost(method(), model, capacity, data, local)) for name, method in methods.items() for capacity in UNIFORM
     ]
-    of = f"{model_name} on 3x32x32 images, 10 classes, {model.layout.size:,} parameters"
+    of = f"{model_name} on 3x32x32 images, 10 classes, {model.sizes}"
     return Costs(f"{of}, batches of {local.batch_size}", tuple(rows))
 
 
@@ -160,7 +160,7 @@ def costs_in(world: World, experiment: Experiment, alone: bool = False) -> Costs
                 rows.append((name, cost(chosen, world.model, capacity, data, local, budget)))
         except ValueError as error:
             left_out.append(f"{name}: {error}")
-    title = f"{experiment.model.name} on {experiment.data.name}, {world.model.layout.size:,} parameters, "
+    title = f"{experiment.model.name} on {experiment.data.name}, {world.model.sizes}, "
     shares = "" if budget == ("parameters",) else f"; capacities of slices are shares of {' and '.join(budget)}"
     return Costs(f"{title}batches of {local.batch_size}{shares}", tuple(rows), tuple(left_out))
 

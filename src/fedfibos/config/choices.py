@@ -35,6 +35,8 @@ class ModelChoice:
         held: Modules or parameters that every client holds whole, as normalisation layers are (a new head, say): they
             are not ranked and not counted against the budget; slices cut them with their channels all the same.
         whole: Modules or parameters whose channels slices never cut; they count against the budget.
+        frozen_whole: Slices cut no channel of a parameter that is not trained either. Of a model with low-rank
+            adapters (LoRA) the ranks alone are left to cut, and the pretrained weights stay as they are.
     """
 
     name: str
@@ -43,6 +45,7 @@ class ModelChoice:
     channels_last: bool = False
     held: tuple[str, ...] = ()
     whole: tuple[str, ...] = ()
+    frozen_whole: bool = False
 
     def __post_init__(self) -> None:
         if is_own(self.name):  # see ``resolved``: a record is read without its user's code

@@ -59,6 +59,7 @@ def _known_keys(merged: Mapping[str, Any]) -> list[str]:
                 "channels_last",
                 "held",
                 "whole",
+                "frozen_whole",
                 *(_option_keys(chosen) if chosen is not None else "*"),
             ]
         keys += [f"{section}.{name}" for name in names]

@@ -81,6 +81,7 @@ def build_world(
         module,
         held=choice.held,
         whole=choice.whole,
+        frozen_whole=choice.frozen_whole,
         example=train,
         device=device,
         channels_last=choice.channels_last,
