@@ -92,8 +92,9 @@ def masked_round(repeats: int) -> dict[str, Any]:
 def _in_turn(repeats: int) -> dict[str, list[dict[str, float]]]:
     from model_utils import MaskedBatchNorm_no_tracking
     from resnet_masked import BetaResNet, MaskedBasicBlock
-    from server import Server
     from worker import Worker
+
+    from server import Server
 
     sides = {"bare": bare_rounds(WORKLOAD), **{name: our_rounds(method) for name, method in METHODS.items()}}
     theirs = "fiarse, its authors' code"

@@ -51,6 +51,7 @@ from .round import NoUploadError as NoUploadError
 from .round import RoundReport as RoundReport
 from .round import federated_round as federated_round
 from .round import sample as sample
+from .server.settings import Server as Server
 from .simulation import World as World
 from .simulation import build_world as build_world
 from .simulation import simulate as simulate

@@ -8,6 +8,9 @@ import torch
 from torch import Tensor
 
 from fedfibos.params import Layout, Params
+from fedfibos.server.optimizer import Moments, stepped
+from fedfibos.server.robust import center, dense
+from fedfibos.server.settings import PLAIN, Server
 from fedfibos.submodel import Submodel
 from fedfibos.types import Upload
 
@@ -28,20 +31,40 @@ class Sums:
         statistic: Σ of the statistics (each participant counts once), shape ``(d,)``, or one number of each channel of
             all axes where statistics are of channels; None without any.
         observers: Number of participants whose statistic covers the coordinate (or channel), same shape; or None.
+        moments: Of the server's optimiser after this round; empty before :meth:`mean_delta`, and without one.
     """
 
-    def __init__(self, layout: Layout, device: torch.device | None = None) -> None:
+    def __init__(
+        self,
+        layout: Layout,
+        device: torch.device | None = None,
+        server: Server = PLAIN,
+        moments: Moments | None = None,
+    ) -> None:
+        """Start from nothing.
+
+        Args:
+            layout: Of the full model.
+            device: Where the sums lie.
+            server: How updates are merged, and the optimiser that steps by them. All but ``mean`` keep every upload.
+            moments: Of that optimiser, after the round before.
+        """
         self.delta = torch.zeros(layout.size, device=device)
         self.holders = torch.zeros(layout.size, device=device)
         self.weight = 0.0
         self.statistic: Tensor | None = None
         self.observers: Tensor | None = None
         self._num_maskable = layout.num_maskable
+        self._server, self._before = server, dict(moments or {})
+        self.moments: Moments = {}
+        self._updates: list[Tensor] | None = None if server.merge == "mean" else []
 
     def add(self, upload: Upload, weight: float = 1.0) -> None:
         """Add one participant's upload."""
         submodel = upload.submodel
         submodel.add_to(self.delta, upload.delta, weight)
+        if self._updates is not None:
+            self._updates.append(dense(upload.delta, submodel, upload.counted, self.delta.numel()))
         _count_in(self.holders, upload, weight)
         self.weight += weight
         if upload.statistic is not None and upload.observed == "units":
@@ -70,12 +93,24 @@ class Sums:
         """The averaged update, shape ``(size,)``; zero on coordinates that nobody held.
 
         ``participants`` divides by Σ w (FedFIbOS, Algorithm 1, line 20: 1/A); ``holders`` divides each
-        coordinate by the weight of those that held it (HeteroFL, FedRolex, FIARSE).
+        coordinate by the weight of those that held it (HeteroFL, FedRolex, FIARSE). A robust merge stands in for the
+        mean of the holders. Where the server has an optimiser, this is what it makes of the average.
         """
-        if average == "participants":
+        mean = self._average(average)
+        if self._server.optimizer == "sgd":
+            return mean
+        step, self.moments = stepped(self._server, self._before, mean, self.holders > 0)
+        return step
+
+    def _average(self, average: Average) -> Tensor:
+        if self._updates is None and average == "participants":
             return self.delta / self.weight
         holders = self.holders.clamp_min(_SMALLEST)  # Σ w·Δ is 0 where nobody held
-        return torch.div(self.delta, holders, out=holders)
+        mean = torch.div(self.delta, holders, out=holders)
+        if self._updates is None:
+            return mean
+        merged = center(self._server, self._updates, mean)
+        return merged if average == "holders" else merged.mul_(self.holders / self.weight)
 
     def server_step(self, params: Params, average: Average, server_lr: float) -> Params:
         """x ← x − η_s · mean Δ."""

@@ -17,6 +17,7 @@ from fedfibos.backend.workspace import Workspace
 from fedfibos.common.inputs import Inputs, forward
 from fedfibos.model import Model
 from fedfibos.params import Params
+from fedfibos.steps.drift import pull_of
 from fedfibos.steps.loss import Loss, counted_of, distillation, loss_of
 from fedfibos.steps.nested import Constrain, drawn_members, enter, spread_out, take_over
 from fedfibos.submodel import Submodel
@@ -122,7 +123,8 @@ def local_training(
     x₀ = x̃ ⊙ M; K times x ← x − η·(g ⊙ M) with g the gradient at the effective weights; Δ = x₀ − x_K, which is
     zero off the mask. A parameter that the loss does not reach has gradient zero (weight decay still shrinks it).
     With ``absent_labels = "mask"`` the client counts as no holder of the classifier's entries of classes that it has no
-    example of (HeteroFL's masked cross-entropy, for every method).
+    example of (HeteroFL's masked cross-entropy, for every method). With ``proximal`` or a correction of the client's,
+    g is that of :mod:`fedfibos.steps.drift` too.
 
     Args:
         model: Architecture and layout.
@@ -146,6 +148,7 @@ def local_training(
     trained = work.values if constrain is None and not submodel.nested else start.clone()
     masks = None if submodel.indicator is None else work.layout.views(submodel.indicator)
     move = optimiser(local, work.layout.views(trained))
+    pull = pull_of(client, work.layout, start, trained)
     counted = counted_of(submodel, model, work.layout, local, data.labels)
     run_pass = _Passes(
         model, work, submodel, trained, local, loss_of(local, data.labels, model.device), constrain, observe
@@ -160,6 +163,8 @@ def local_training(
             torch._foreach_add_(of.gradients, also.gradients)
         if others:
             torch._foreach_div_(of.gradients, 1.0 + len(others))
+        if pull is not None:
+            pull(of.gradients)
         move(of.gradients, masks)
         total_loss.add_(of.loss)
 

@@ -14,10 +14,13 @@ from fedfibos.local import LocalTrainingError, seeded
 from fedfibos.method import Method, answer, extract_submodel
 from fedfibos.model import Model
 from fedfibos.params import Params
+from fedfibos.server.kept import joined, parted
+from fedfibos.server.scaffold import corrected, server_variate, with_variate
+from fedfibos.server.settings import PLAIN, Server
 from fedfibos.soundness import LARGEST, averageable, check_merged, look_at, signed_by
 from fedfibos.soundness import NoUploadError as NoUploadError
 from fedfibos.submodel import Submodel
-from fedfibos.types import Client, State, Upload, download_bytes, upload_bytes
+from fedfibos.types import BYTES_PER_VALUE, Client, State, Upload, download_bytes, upload_bytes
 
 Job = tuple[Client, Submodel]
 RunClients = Callable[[Params, Iterable[Job]], Iterator[tuple[Client, Upload | str]]]
@@ -68,6 +71,9 @@ def federated_round(
     params: Params,
     cohort: Sequence[Client],
     run: RunClients | None = None,
+    *,
+    server: Server = PLAIN,
+    num_clients: int | None = None,
 ) -> tuple[State, Params, RoundReport]:
     """Algorithm 1, lines 5 to 24, for any method. Changes none of its arguments.
 
@@ -78,6 +84,8 @@ def federated_round(
         params: The global parameters.
         cohort: The round's participants.
         run: Who trains them; None: this process, one client after another.
+        server: How uploads are merged, and the server's optimiser.
+        num_clients: Of the whole fleet, for control variates; None: the cohort is all of it.
 
     Raises:
         NoUploadError: All clients were rejected; the message names each one's reason.
@@ -88,16 +96,21 @@ def federated_round(
         raise ValueError(f"a cohort must be different clients, at least one, got {sorted(ids)}")
     if len(rounds := sorted({client.round for client in cohort})) > 1:
         raise ValueError(f"a cohort's clients must be in one round, got them in rounds {rounds}")
-    down = 0
+    fleet, down = num_clients or len(ids), 0
+    variate = server_variate(state, params, fleet) if any(client.local.scaffold for client in cohort) else None
 
     def jobs() -> Iterator[Job]:
         nonlocal down
         for client, submodel in submodels(method, model, state, params, cohort):
             down += download_bytes(submodel, params.layout)
-            yield client, submodel
+            if variate is None:
+                yield client, submodel
+            else:
+                down += BYTES_PER_VALUE * submodel.num_held
+                yield corrected(state, variate, client, submodel), submodel
 
     outcomes = run_in_turn(method, model, params, jobs()) if run is None else run(params, jobs())
-    next_state, next_params, report = merge(method, state, params, cohort, outcomes)
+    next_state, next_params, report = merge(method, state, params, cohort, outcomes, server, fleet)
     return next_state, next_params, replace(report, bytes_down=down)
 
 
@@ -140,14 +153,21 @@ def merge(
     params: Params,
     cohort: Sequence[Client],
     outcomes: Iterable[tuple[Client, Upload | str]],
+    server: Server = PLAIN,
+    num_clients: int | None = None,
 ) -> tuple[State, Params, RoundReport]:
     """Lines 19 to 24: the server's half of a round, from the outcomes in the order of client ids.
+
+    Moments and control variates are in the state beside what the method keeps, and are not shown to it.
 
     Raises:
         NoUploadError: All clients were rejected, or weigh nothing; or the merge is not finite, and is refused.
         ValueError: The outcomes are not of all participants, or in another order.
     """
-    sums, next_state, rejected, losses = Sums(params.layout, params.flat.device), state, {}, []
+    next_state, own = parted(state)
+    sums, rejected, losses = Sums(params.layout, params.flat.device, server, own.tensors), {}, []
+    scaffold = any(client.local.scaffold for client in cohort)
+    variate = server_variate(state, params, num_clients or len(cohort)) if scaffold else None
     up, most, signed, largest = 0, averageable(cohort), signed_by(method), {}
     for client, outcome in _of_all(cohort, outcomes):
         if isinstance(outcome, str):
@@ -161,6 +181,8 @@ def merge(
             continue
         next_state = answer("update", method.update(next_state, client, outcome), State)
         sums.add(outcome, client.weight)
+        if variate is not None:
+            own = with_variate(own, variate, client, outcome)
         losses.append(float(outcome.loss))
     if not losses:
         by_reason: dict[str, list[str]] = {}
@@ -172,6 +194,7 @@ def merge(
         wanted = "more than 0" if not sums.weight > 0 else f"at most {LARGEST:.3g}"
         raise NoUploadError(f"the uploads of the round must weigh {wanted} together, got {sums.weight:g}")
     next_state, next_params = _merged(method, next_state, params, sums)
+    next_state = joined(next_state, own.with_tensors(**sums.moments))
     check_merged(next_state, next_params, largest)
     participants = tuple(sorted(client.id for client in cohort))
     return next_state, next_params, RoundReport(participants, rejected, sum(losses) / len(losses), 0, up)

@@ -52,6 +52,10 @@ class LocalTraining:
             in the same step; 0: none.
         temperature: Of ``distill``.
         levels: Capacities of the family. Empty: those of the fleet, where there is one.
+        proximal: μ of FedProx (Li et al. 2020): μ/2 times the squared distance from where the client started is added
+            to its loss, over what it holds; 0: none.
+        scaffold: Whether control variates correct the client's drift (SCAFFOLD, option II: Karimireddy et al. 2020),
+            on what it holds. The server keeps one of every client, as large as the model. For plain SGD.
         precision: ``float32``, or ``bfloat16`` autocast with float32 weights, sums and optimiser.
     """
 
@@ -75,6 +79,8 @@ class LocalTraining:
     distill: float = 0.0
     temperature: float = 1.0
     levels: tuple[float, ...] = ()
+    proximal: float = 0.0
+    scaffold: bool = False
 
     def __post_init__(self) -> None:
         """Check every field."""
@@ -94,7 +100,7 @@ class LocalTraining:
 
     def _check_numbers(self) -> None:
         check_positive(self, "lr", "decay", "temperature")
-        for name in ("momentum", "weight_decay", "clip_norm", "adjust_tau", "distill"):
+        for name in ("momentum", "weight_decay", "clip_norm", "adjust_tau", "distill", "proximal"):
             if not getattr(self, name) >= 0:
                 raise ValueError(f"{name} must be 0 or a positive number, got {getattr(self, name)}")
         if not (len(self.betas) == 2 and all(0 <= beta < 1 for beta in self.betas)):
@@ -107,8 +113,18 @@ class LocalTraining:
             raise ValueError(f"levels must be capacities in (0, 1], got {list(self.levels)}")
         if len(self.levels) > MOST_LEVELS:
             raise ValueError(f"levels must be at most {MOST_LEVELS} capacities, got {len(self.levels)}")
+        if self.scaffold:
+            self._check_scaffold()
         if any(milestone < 0 for milestone in self.milestones):
             raise ValueError(f"milestones must be rounds, 0 or later, got {list(self.milestones)}")
+
+    def _check_scaffold(self) -> None:
+        """A variate is the mean of the steps' gradients, which only plain SGD's update tells."""
+        if self.optimizer != "sgd":
+            raise ValueError(f"scaffold needs optimizer = 'sgd', got {self.optimizer!r}")
+        for name in ("momentum", "clip_norm", "proximal"):
+            if getattr(self, name):
+                raise ValueError(f"scaffold is for plain SGD, {name} must be 0 with it, got {getattr(self, name)}")
 
     def at_round(self, t: int, rounds: int) -> LocalTraining:
         """The settings of round t of ``rounds``: the learning rate after the schedule."""

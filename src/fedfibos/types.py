@@ -55,6 +55,8 @@ class Client:
         local: How it trains this round (learning rate already scheduled).
         budget: What its capacity is a share of, for methods that cut channels: each of these is bounded. Masks are
             shares of the parameters in any case.
+        correction: With ``local.scaffold``, what is added to each step's gradient: the server's control variate minus
+            the client's own, in the client's local layout.
     """
 
     id: int
@@ -65,6 +67,7 @@ class Client:
     data: Dataset | None = None
     weight: float = 1.0
     budget: tuple[Bounded, ...] = ("parameters",)
+    correction: Tensor | None = None
 
     def __post_init__(self) -> None:
         check_capacity(self.capacity, f"client {self.id}")
@@ -128,11 +131,13 @@ class State:
 
     Attributes:
         tensors: Named tensors of fixed number (a shared score, say).
-        rows: Per-client vectors.
+        rows: Per-client vectors of the method's.
+        variates: Per-client control variates, with ``local.scaffold``.
     """
 
     tensors: Mapping[str, Tensor] = field(default_factory=dict)
     rows: Rows = field(default_factory=MemoryRows)
+    variates: Rows = field(default_factory=MemoryRows)
 
     def with_tensors(self, **tensors: Tensor) -> State:
         """The state with those tensors replaced or added."""

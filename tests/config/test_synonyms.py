@@ -81,7 +81,11 @@ def test_a_key_that_nobody_knows_is_answered_with_where_they_are_listed(experime
 
 def test_every_synonym_leads_to_a_key_that_there_is():
     keys = {f"{section}.{name}" for section, cls in SECTIONS.items() for name in field_names(cls)}
-    keys |= {f"data.partition.{name}" for name in field_names(Partition)} | {"seed", "method.capacity"}
+    keys |= {f"data.partition.{name}" for name in field_names(Partition)} | {
+        "seed",
+        "method.capacity",
+        "method.server_lr",
+    }
     keys |= {"model.options.hidden", "model.options.channels"}
     for key in {*ELSEWHERE, *WITHIN.values()}:
         assert key in keys or key.startswith("--"), key

@@ -58,6 +58,7 @@ def experiment_task(experiment: Experiment, model: Model, **federation: Any) -> 
         FleetSettings(rounds=own.rounds, cohort=own.cohort, **fields),
         experiment.seed,
         to_toml(experiment),
+        experiment.server,
     )
 
 

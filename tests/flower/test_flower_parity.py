@@ -36,6 +36,9 @@ VARIANTS: dict[str, tuple[str, ...]] = {
     "channels-client": ("method.name=fedfibos-channels", "method.sharing=client", "method.hysteresis=0.2"),
     "channels-operations": ("method.name=fedfibos-channels", 'federation.budget=["parameters", "macs"]'),
     "heterofl-operations": ("method.name=heterofl", "federation.budget=macs"),
+    "fedfibos-adam": ("method.name=fedfibos", "server.optimizer=adam", "method.server_lr=0.02"),
+    "heterofl-momentum-median": ("method.name=heterofl", "server.optimizer=momentum", "server.merge=median"),
+    "fiarse-proximal": ("method.name=fiarse", "local.proximal=0.5"),
     "heterofl-nested": ("method.name=heterofl", "local.nested=0.5"),
 }
 
@@ -84,3 +87,9 @@ def test_client_held_scores_give_the_parameters_of_server_held_ones(tmp_path, sh
         assert up_client < up_server / 1.8, "the estimates stay on the devices"
     else:
         assert up_server < up_client < 1.05 * up_server, "a shared score needs them, and masks go up"
+
+
+def test_scaffold_is_refused_in_one_line(tmp_path):
+    experiment = experiment_of(tmp_path, "local.scaffold=true", "local.momentum=0", "local.clip_norm=0")
+    with pytest.raises(ValueError, match=r"^local.scaffold is not carried over Flower: "):
+        Deployment(experiment)

@@ -46,7 +46,7 @@ class Written:
         self.run, self.home = run, HOMES[home]
         run.mkdir(exist_ok=True)
         store = self.store()
-        state = State({"score": torch.arange(6.0)}, store.empty_rows())
+        state = State({"score": torch.arange(6.0)}, store.scores.empty())
         for number in (1, 2, 3, 4):
             with (run / "rounds.jsonl").open("a") as file:
                 file.write((EVALUATED if number == 2 else LINE) % number)

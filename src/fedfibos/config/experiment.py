@@ -20,6 +20,7 @@ from fedfibos.config.layers import Layer, as_layers, merge, read_layers, source_
 from fedfibos.config.limits import CONFIG, Seed
 from fedfibos.config.sections import SECTIONS, Data, Evaluation, Run
 from fedfibos.method import Method
+from fedfibos.server.settings import Server
 from fedfibos.training import LocalTraining
 
 
@@ -34,6 +35,7 @@ class Experiment:
         seed: Root of all random streams.
         data: The data set and its partition.
         local: How clients train.
+        server: How uploads are merged, and the server's optimiser.
         evaluation: When and how accuracy is measured.
         run: Checkpoints.
     """
@@ -44,6 +46,7 @@ class Experiment:
     seed: Seed = 0
     data: Data = Data()
     local: LocalTraining = LocalTraining()
+    server: Server = Server()
     evaluation: Evaluation = Evaluation()
     run: Run = Run()
 

@@ -11,6 +11,7 @@ from fedfibos.config.experiment import Experiment
 from fedfibos.data.partition import Partition
 from fedfibos.method import Idle
 from fedfibos.methods import IDLE
+from fedfibos.server.settings import ADAPTIVE, Server
 from fedfibos.training import LocalTraining
 
 RULES: tuple[Idle, ...] = (
@@ -22,6 +23,9 @@ RULES: tuple[Idle, ...] = (
     (("local.adjust_tau",), "local.absent_labels", ("adjust",)),
     (("local.distill", "local.temperature"), "local.nested_rule", ("sandwich",)),
     (("local.milestones", "local.decay"), "local.schedule", ("milestones",)),
+    (("server.momentum",), "server.optimizer", ("momentum",)),
+    (("server.betas", "server.tau"), "server.optimizer", ADAPTIVE),
+    (("server.trim",), "server.merge", ("trimmed-mean",)),
 )
 """Keys, the key that decides whether they matter, and the values with which they do; a method's own are beside it."""
 
@@ -54,10 +58,12 @@ def without_idle(partition: Partition) -> Partition:
 
 
 def _chosen(experiment: Experiment) -> dict[str, Any]:
-    sections = {"local": dataclasses.asdict(experiment.local), "method": experiment.method.settings}
+    server = dataclasses.asdict(experiment.server)
+    sections = {"local": dataclasses.asdict(experiment.local), "server": server, "method": experiment.method.settings}
     return flat({"data": {"partition": dataclasses.asdict(experiment.data.partition)}, **sections})
 
 
 def _defaults(experiment: Experiment) -> dict[str, Any]:
-    sections = {"local": dataclasses.asdict(LocalTraining()), "method": experiment.method.left_out()}
+    server = dataclasses.asdict(Server())
+    sections = {"local": dataclasses.asdict(LocalTraining()), "server": server, "method": experiment.method.left_out()}
     return flat({"data": {"partition": dataclasses.asdict(Partition())}, **sections})

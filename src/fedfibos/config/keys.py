@@ -9,7 +9,7 @@ from fedfibos.common.user_code import is_own
 from fedfibos.common.validation import check_name, listed, nearest
 from fedfibos.config.choices import field_names
 from fedfibos.config.sections import SECTIONS
-from fedfibos.config.synonyms import synonym
+from fedfibos.config.synonyms import WITHIN, synonym
 from fedfibos.data.forms.form import FORMS, form_of
 from fedfibos.data.partition import Partition
 from fedfibos.methods import METHODS
@@ -87,7 +87,7 @@ def _unknown(path: str, siblings: Sequence[str], keys: Sequence[str]) -> str:
     """An unknown key, and what it may mean: the same name elsewhere, another program's word, a slip of the pen."""
     section, _, leaf = path.rpartition(".")
     elsewhere = next((key for key in keys if key.rpartition(".")[2] == leaf), None)
-    if meant := elsewhere or synonym(path, [*keys, "seed"]):
+    if meant := WITHIN.get(path) or elsewhere or synonym(path, [*keys, "seed"]):
         return f"unknown key {path!r}; did you mean {meant!r}?"
     if near := nearest(leaf, (key.rpartition(".")[2] for key in siblings)):
         return f"unknown key {path!r}; did you mean {(f'{section}.{near}' if section else near)!r}?"

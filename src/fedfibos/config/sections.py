@@ -19,6 +19,7 @@ from fedfibos.data import check_options as check_data_options
 from fedfibos.data.forms.form import form_of
 from fedfibos.data.partition import Partition
 from fedfibos.scores.files import Bytes, Home
+from fedfibos.server.settings import Server
 from fedfibos.training import LocalTraining
 
 
@@ -105,6 +106,7 @@ SECTIONS: Mapping[str, type[Any]] = {
     "federation": Federation,
     "method": MethodChoice,
     "local": LocalTraining,
+    "server": Server,
     "evaluation": Evaluation,
     "run": Run,
 }

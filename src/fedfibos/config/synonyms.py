@@ -48,6 +48,13 @@ ELSEWHERE = {
     "model.options.channels": "num_channels filters num_filters planes",
     "method.name": "algorithm algo strategy fl_method method_name aggregator aggregation fl_algorithm",
     "method.preset": "variant reading version",
+    "server.optimizer": "server_optimizer server_optimiser server_opt fedopt fedadam fedyogi fedadagrad "
+    "fedavgm global_optimizer",
+    "server.momentum": "server_momentum global_momentum",
+    "server.merge": "robust robust_aggregation aggregation_rule trimmed_mean median",
+    "server.trim": "trim_ratio trim_fraction",
+    "local.proximal": "mu proximal_mu prox_mu fedprox prox fedprox_mu",
+    "local.scaffold": "control_variates variance_reduction",
     "evaluation.every": "eval_every evaluate_every eval_gap eval_interval eval_freq eval_frequency test_every "
     "test_interval test_gap frequency_of_the_test evaluation_interval log_interval",
     "evaluation.batch_size": "eval_batch_size test_batch_size test_bs val_batch_size",
@@ -77,6 +84,11 @@ WITHIN = {
     "evaluation.frequency": "evaluation.every",
     "run.every": "run.checkpoint_every",
     "run.seed": "seed",
+    "server.optimiser": "server.optimizer",
+    "server.opt": "server.optimizer",
+    "server.lr": "method.server_lr",
+    "server.learning_rate": "method.server_lr",
+    "server.scaffold": "local.scaffold",
 }
 """Words that mean something of their own within a section."""
 

@@ -155,7 +155,12 @@ class SubmodelStrategy(Strategy):
         participants, least = [client.id for client in self._cohort], self.task.federation.min_participants
         try:
             state, params, report = merge(
-                self.task.method, self.state, self._params, self._cohort, self._outcomes(answers)
+                self.task.method,
+                self.state,
+                self._params,
+                self._cohort,
+                self._outcomes(answers),
+                self.task.server,
             )
         except NoUploadError as error:
             self._ended(participants, error.rejected)

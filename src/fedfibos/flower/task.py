@@ -23,6 +23,7 @@ from fedfibos.config.federation import Budget
 from fedfibos.config.limits import CONFIG, Positive, Seed
 from fedfibos.method import ClientScored, Method
 from fedfibos.model import Model, model_of
+from fedfibos.server.settings import PLAIN, Server
 from fedfibos.training import LocalTraining
 from fedfibos.wire.model_outline import Outline
 from fedfibos.wire.precision import Precision
@@ -103,6 +104,7 @@ class Task:
         federation: Rounds, cohort, deadlines.
         seed: Root of the run's random streams.
         settings: All of it, as the run directory keeps it: TOML. The app's own keys are in its table ``app``.
+        server: How uploads are merged, and the server's optimiser.
     """
 
     method: Method
@@ -111,8 +113,14 @@ class Task:
     federation: FleetSettings
     seed: int
     settings: str
+    server: Server = PLAIN
 
     def __post_init__(self) -> None:
+        if self.local.scaffold:
+            raise ValueError(
+                "local.scaffold is not carried over Flower: the server would send a control variate with every model; "
+                "local.proximal is"
+            )
         if self.federation.scores == "client":
             if not isinstance(self.method, ClientScored):
                 raise ValueError(
@@ -151,8 +159,8 @@ def task_of(module: nn.Module, config: Settings, *, example: Inputs | None = Non
 
     Args:
         module: The architecture. Build it from a fixed seed, so that its initial values are equal on all machines.
-        config: ``context.run_config``: keys ``method.*``, ``local.*``, ``federation.*`` (:class:`FleetSettings`) and
-            ``seed``; keys outside these sections are yours.
+        config: ``context.run_config``: keys ``method.*``, ``local.*``, ``server.*``, ``federation.*``
+            (:class:`FleetSettings`) and ``seed``; keys outside these sections are yours.
         example: One batch of inputs, for the methods that slice.
         held: Modules or parameters that every client holds whole; see :func:`fedfibos.params.maskable_names`.
 
@@ -160,7 +168,7 @@ def task_of(module: nn.Module, config: Settings, *, example: Inputs | None = Non
         ValueError: The model has no such part.
         ExperimentError: An unknown key or a value that cannot be, in one line.
     """
-    sections: dict[str, dict[str, Any]] = {"method": {}, "local": {}, "federation": {}}
+    sections: dict[str, dict[str, Any]] = {"method": {}, "local": {}, "server": {}, "federation": {}}
     own = {}
     for key, value in config.items():
         section, dot, name = key.partition(".")
@@ -172,21 +180,24 @@ def task_of(module: nn.Module, config: Settings, *, example: Inputs | None = Non
     values = sections["method"]
     head = {key: values.pop(key) for key in ("name", "preset") if key in values}
     choice = checked(MethodChoice, {**head, "settings": values}, "method").resolved()
-    for name in sections["local"]:
-        check_name("a key of local", name, field_names(LocalTraining))
+    for section, cls in (("local", LocalTraining), ("server", Server)):
+        for name in sections[section]:
+            check_name(f"a key of {section}", name, field_names(cls))
     local = checked(LocalTraining, sections["local"], "local")
+    server = checked(Server, sections["server"], "server")
     federation = checked(FleetSettings, sections["federation"], "federation")
     resolved = {
         "seed": seed,
         "method": {"name": choice.name, **choice.settings},
         "local": {k: v for k, v in dataclasses.asdict(local).items() if v is not None},
         "federation": {k: v for k, v in dataclasses.asdict(federation).items() if v is not None},
+        **({"server": dataclasses.asdict(server)} if server != PLAIN else {}),
         **({"held": list(held)} if held else {}),
         **({"app": own} if own else {}),
     }
     outline = config.outline if isinstance(config, OutlinedSettings) else None
     model = model_of(module, held=held, example=example) if outline is None else outline.model(module, example)
-    return Task(choice.build(), model, local, federation, seed, tomli_w.dumps(resolved))
+    return Task(choice.build(), model, local, federation, seed, tomli_w.dumps(resolved), server)
 
 
 def _array(value: bool | int | float | str) -> Any:

@@ -19,6 +19,7 @@ from fedfibos.report.groups import Group, Problem, Sorted
 from fedfibos.report.labels import add_scales, fleet_label, method_label, problem_label, scale_label, tell_apart
 from fedfibos.report.records import Record
 from fedfibos.runs.reading import RecordError
+from fedfibos.server.settings import PLAIN
 from fedfibos.training import LocalTraining
 
 FLOAT32 = 4
@@ -107,6 +108,7 @@ def _problem(experiment: Experiment) -> Experiment:
         _group(experiment),
         method=MethodChoice("fedavg"),
         local=LocalTraining(),
+        server=PLAIN,
         run=Run(),
         evaluation=Evaluation(
             every=evaluation.every,

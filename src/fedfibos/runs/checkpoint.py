@@ -3,32 +3,30 @@
 A checkpoint is a directory ``checkpoint/round-000120``: ``params.safetensors``, ``state.safetensors``, and
 ``meta.json`` (:mod:`fedfibos.runs.manifest`) with the round, the SHA-256 of every file it refers to, that of the rounds
 on record before it, and one of all this. It is written under a temporary name, synced and renamed. Per-client rows lie
-beside it, ``checkpoint/rows/000017-000112.safetensors`` (client, round of writing): a checkpoint refers to them and
-writes only those that are new. Rows whose home is the disk or the clients are such files already: a checkpoint syncs
-them and names them. The last two checkpoints are kept.
+beside it, ``checkpoint/rows/000017-000112.safetensors`` (client, round of writing), and control variates in
+``checkpoint/variates`` (:mod:`fedfibos.runs.kept_rows`). The last two checkpoints are kept.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
-from torch import Tensor
 
 from fedfibos.common.formatting import first_line
 from fedfibos.params import Layout, Params
-from fedfibos.runs.files import CHECKPOINT, CLIENTS, CONFIG, ROUNDS
+from fedfibos.runs.files import CHECKPOINT, CLIENTS, CONFIG, ROUNDS, VARIATES
+from fedfibos.runs.kept_rows import KeptRows, files_of, writes_of
 from fedfibos.runs.manifest import META, Manifest, decode
 from fedfibos.runs.reading import RecordError
 from fedfibos.runs.rounds import digests, same_history
 from fedfibos.runs.same_experiment import ELSEWHERE, settings_digest
-from fedfibos.runs.synced import remove, sha256_of, sync_file, sync_folder, sync_write, write_tensors
+from fedfibos.runs.synced import remove, sha256_of, sync_folder, sync_write, write_tensors
 from fedfibos.scores.files import Bytes, FileRows, Home, RowFile
-from fedfibos.scores.rows import MemoryRows, Rows
 from fedfibos.types import State
 
 KEEP = 2
@@ -60,9 +58,10 @@ class CheckpointStore:
 
     def __init__(self, run: Path, home: Home = "memory", score_bytes: Bytes = 4) -> None:
         self.run, self.folder, self.rounds = run, run / CHECKPOINT, run / ROUNDS
-        self.home, self.score_bytes = home, score_bytes
-        self.rows_folder = run / CLIENTS if home == "client" else self.folder / "rows"
-        self._written: dict[int, tuple[Tensor, str, str]] = {}  # client -> (its row, file, SHA-256)
+        self.home = home
+        self.scores = KeptRows(run / CLIENTS if home == "client" else self.folder / "rows", home, score_bytes)
+        clients = run / CLIENTS if home == "client" else self.folder
+        self.variates = KeptRows(clients / VARIATES, home)  # signed: in two bytes they would not be kept
 
     def save(self, checkpoint: Checkpoint) -> None:
         """Write a checkpoint, then drop those before the last two.
@@ -71,7 +70,6 @@ class CheckpointStore:
             OSError: It could not be written (no space); earlier checkpoints are untouched.
         """
         self.folder.mkdir(parents=True, exist_ok=True)
-        self.rows_folder.mkdir(parents=True, exist_ok=True)
         temporary = self.folder / f".round-{checkpoint.round:06d}.tmp"
         remove(temporary)
         temporary.mkdir()
@@ -95,14 +93,25 @@ class CheckpointStore:
             PARAMS: write_tensors({"flat": checkpoint.params.flat}, folder / PARAMS),
             STATE: write_tensors(dict(state.tensors), folder / STATE),
         }
-        rows: dict[int, str] = {}
-        for client in state.rows.clients():
-            rows[client], digest = self._save_row(client, checkpoint)
-            files[self._row_path(rows[client])] = digest
-        writes = state.rows.writes if isinstance(state.rows, FileRows) else None
+        rows, variates = self.scores.save(state.rows, checkpoint.round), None
+        for client in rows:
+            files[self.scores.path(rows[client].name, folder)] = rows[client].sha256
+        if state.variates.clients():
+            variates = self.variates.save(state.variates, checkpoint.round)
+            files |= {self.variates.path(file.name, folder): file.sha256 for file in variates.values()}
         history = digests(self.rounds, checkpoint.round)
-        settings = settings_digest(self.run)
-        return Manifest(checkpoint.round, layout.size, layout.digest.hex(), files, rows, writes, settings, *history)
+        return Manifest(
+            checkpoint.round,
+            layout.size,
+            layout.digest.hex(),
+            files,
+            {client: file.name for client, file in rows.items()},
+            writes_of(state.rows),
+            settings_digest(self.run),
+            *history,
+            variates=None if variates is None else {client: file.name for client, file in variates.items()},
+            variate_writes=None if variates is None else writes_of(state.variates),
+        )
 
     def load_latest(self, layout: Layout, warn: Callable[[str], None], *, to_go_on: bool = False) -> Checkpoint | None:
         """The newest sound checkpoint; damaged ones are reported through ``warn`` and passed over.
@@ -147,7 +156,12 @@ class CheckpointStore:
         if manifest.layout != layout.digest.hex():
             raise OtherModelError(f"{path} is of a model with other tensors, or with other parts held")
         flat = load_file(path / PARAMS)["flat"]
-        state = State(load_file(path / STATE), self._load_rows(path, manifest))
+        rows = self.scores.load(_files(self.scores, path, manifest, manifest.rows), manifest.row_writes)
+        variates = self.variates.empty()
+        if manifest.variates is not None:
+            files = _files(self.variates, path, manifest, manifest.variates)
+            variates = self.variates.load(files, manifest.variate_writes)
+        state = State(load_file(path / STATE), rows, variates)
         return Checkpoint(manifest.round, Params(layout, flat), state)
 
     def _sound(self, path: Path) -> Manifest:
@@ -159,7 +173,9 @@ class CheckpointStore:
         manifest = decode((path / META).read_bytes())
         if path.name != manifest.folder:
             raise ValueError(f"{META} is of {manifest.folder}")
-        if manifest.files.keys() != {PARAMS, STATE, *map(self._row_path, manifest.rows.values())}:
+        names = [(self.scores, manifest.rows), (self.variates, manifest.variates or {})]
+        paths = {kept.path(file, path) for kept, files in names for file in files.values()}
+        if manifest.files.keys() != {PARAMS, STATE} | paths:
             raise ValueError(f"{META} names other files than a checkpoint of these rows has")
         if (manifest.row_writes is None) != (self.home == "memory"):
             raise ValueError(f"{META} is of scores that are kept elsewhere than run.score_home = {self.home!r}")
@@ -168,46 +184,10 @@ class CheckpointStore:
                 raise ValueError(f"{file} does not have the recorded SHA-256")
         return manifest
 
-    def empty_rows(self) -> Rows:
-        """A store without rows, in the run's score home."""
-        return MemoryRows() if self.home == "memory" else FileRows(self.rows_folder, score_bytes=self.score_bytes)
-
     def drop_superseded(self, state: State) -> None:
         """Between checkpoints: remove the row files that neither this state nor a kept checkpoint refers to."""
         if isinstance(state.rows, FileRows):
-            self._drop_rows(self._finished(), {file.name for file in state.rows.files.values()})
-
-    def _row_path(self, file: str) -> str:
-        """A row file as seen from a checkpoint's folder."""
-        return f"../../{CLIENTS}/{file}" if self.home == "client" else f"../rows/{file}"
-
-    def _load_rows(self, path: Path, manifest: Manifest) -> Rows:
-        digests = {client: manifest.files[self._row_path(file)] for client, file in manifest.rows.items()}
-        if manifest.row_writes is not None:
-            files = {client: RowFile(file, digests[client]) for client, file in manifest.rows.items()}
-            return FileRows(self.rows_folder, files, manifest.row_writes, self.score_bytes)
-        rows = {}
-        for client, file in manifest.rows.items():
-            rows[client] = row = load_file(path / self._row_path(file))["row"]
-            self._written[client] = (row, file, digests[client])
-        return MemoryRows(rows)
-
-    def _save_row(self, client: int, checkpoint: Checkpoint) -> tuple[str, str]:
-        """Write a client's row unless the file of this very row exists; return its name and digest."""
-        folder, rows = self.rows_folder, checkpoint.state.rows
-        if isinstance(rows, FileRows):
-            sync_file(folder / rows.files[client].name)
-            return rows.files[client].name, rows.files[client].sha256
-        row = rows.get(client)
-        assert row is not None
-        known = self._written.get(client)
-        if known is not None and known[0] is row and (folder / known[1]).exists():
-            return known[1:]  # not the digest of what is there now: it may have been damaged since
-        file = f"{client:06d}-{checkpoint.round:06d}.safetensors"
-        digest = write_tensors({"row": row}, folder / f".{file}.tmp")
-        (folder / f".{file}.tmp").rename(folder / file)
-        self._written[client] = (row, file, digest)
-        return file, digest
+            self._drop_rows(self._finished(), files_of(state.rows), files_of(state.variates))
 
     def _finished(self) -> list[Path]:
         found = (path for path in self.folder.glob("round-*") if path.name.removeprefix("round-").isdecimal())
@@ -220,18 +200,23 @@ class CheckpointStore:
         for path in finished:
             if path not in kept:
                 remove(path)
-        self._drop_rows(kept, set())
+        self._drop_rows(kept, set(), set())
 
-    def _drop_rows(self, kept: list[Path], wanted: set[str]) -> None:
+    def _drop_rows(self, kept: list[Path], scores: set[str], variates: set[str]) -> None:
         """Remove the row files that are neither wanted nor named by a kept checkpoint."""
         for path in kept:
             try:
-                wanted |= set(decode((path / META).read_bytes()).rows.values())
+                manifest = decode((path / META).read_bytes())
             except (OSError, ValueError):
                 return  # a damaged checkpoint: keep every row rather than guess
-        for file in self.rows_folder.glob("*.safetensors"):
-            if file.name not in wanted:
-                file.unlink()
+            scores |= set(manifest.rows.values())
+            variates |= set((manifest.variates or {}).values())
+        self.scores.drop_others(scores)
+        self.variates.drop_others(variates)
+
+
+def _files(kept: KeptRows, path: Path, manifest: Manifest, names: Mapping[int, str]) -> dict[int, RowFile]:
+    return {client: RowFile(name, manifest.files[kept.path(name, path)]) for client, name in names.items()}
 
 
 def _number(path: Path) -> int:

@@ -28,6 +28,9 @@ CHECKPOINT = "checkpoint"
 CLIENTS = "clients"
 """Folder of what the clients hold, where scores are with them."""
 
+VARIATES = "variates"
+"""Folder, within either, of the clients' control variates."""
+
 OWN = (CONFIG, ENVIRONMENT, ROUNDS, FINAL, EVALUATION, AUDIT, DIAGNOSIS)
 
 
@@ -59,10 +62,11 @@ def remove_own(run: Path) -> None:
     for path in [*(run / CHECKPOINT).glob("round-*"), *(run / CHECKPOINT).glob(".round-*.tmp")]:
         if path.name.strip(".").removeprefix("round-").removesuffix(".tmp").isdecimal():
             shutil.rmtree(path)
-    for folder in (run / CHECKPOINT / "rows", run / CLIENTS):
+    variates = (run / CHECKPOINT / VARIATES, run / CLIENTS / VARIATES)
+    for folder in (run / CHECKPOINT / "rows", run / CLIENTS, *variates):
         for path in [*folder.glob("*.safetensors"), *folder.glob(".*.tmp")]:
             path.unlink()
-    for folder in (run / CHECKPOINT / "rows", run / CHECKPOINT, run / CLIENTS):
+    for folder in (*variates, run / CHECKPOINT / "rows", run / CHECKPOINT, run / CLIENTS):
         with suppress(OSError):  # not there, or not empty
             folder.rmdir()
     for path in run.iterdir():

@@ -35,6 +35,8 @@ class Manifest:
         settings: Digest of the settings that no resumption may change; see :mod:`fedfibos.runs.same_experiment`.
         records: Digest of the lines of ``rounds.jsonl`` up to this round; see :mod:`fedfibos.runs.rounds`.
         evaluation: Digest of the last of these lines' evaluation; None where it has none.
+        variates: As ``rows``, of control variates; None without any, and then not in the file.
+        variate_writes: As ``row_writes``.
     """
 
     round: Count
@@ -46,6 +48,8 @@ class Manifest:
     settings: str
     records: str
     evaluation: str | None
+    variates: dict[Count, str] | None = None
+    variate_writes: Count | None = None
 
     @property
     def folder(self) -> str:
@@ -55,6 +59,8 @@ class Manifest:
     def encode(self) -> bytes:
         """The content of ``meta.json``."""
         values = json.loads(json.dumps(asdict(self)))  # numbers as keys become text, as they are read back
+        if self.variates is None:
+            del values["variates"], values["variate_writes"]
         digest = hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
         return json.dumps({"sha256": digest, **values}, indent=1).encode() + b"\n"
 

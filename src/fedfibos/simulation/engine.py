@@ -85,7 +85,10 @@ def simulate(
             checkpoint = store.load_latest(world.model.layout, on_warning, to_go_on=True) if resume else None
             if checkpoint is None:
                 params = world.model.initial_params().to(world.model.device)
-                checkpoint = Checkpoint(0, params, replace(first_state(world.method, params), rows=store.empty_rows()))
+                state = replace(
+                    first_state(world.method, params), rows=store.scores.empty(), variates=store.variates.empty()
+                )
+                checkpoint = Checkpoint(0, params, state)
             checkpoint = checkpoint.to(world.model.device)
             directory.go_on(checkpoint.round, config, on_warning)
             if checkpoint.round:
@@ -160,7 +163,14 @@ class _Run:
                 run = leaving_out(engine.train, absent) if absent else engine.train
                 try:
                     state, params, report = federated_round(
-                        world.method, world.model, now.state, now.params, cohort, run
+                        world.method,
+                        world.model,
+                        now.state,
+                        now.params,
+                        cohort,
+                        run,
+                        server=self.experiment.server,
+                        num_clients=federation.clients,
                     )
                     then = Checkpoint(now.round + 1, params, state)
                     record = self._record(then, report, absent, engine, started)

@@ -8,7 +8,6 @@ import sys
 import traceback
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from dataclasses import replace
 from multiprocessing.connection import Connection, wait
 from typing import Any, TypeVar
 
@@ -21,7 +20,17 @@ from fedfibos.params import Params
 from fedfibos.round import Job
 from fedfibos.simulation.failures import WorkerError, failing_alike
 from fedfibos.simulation.setting import Setting
-from fedfibos.simulation.slots import Slot, deposit, pack, read_upload, shared_zeros, slot_of, unpack
+from fedfibos.simulation.slots import (
+    Slot,
+    deposit,
+    pack,
+    pack_job,
+    read_upload,
+    shared_zeros,
+    slot_of,
+    unpack,
+    unpack_client,
+)
 from fedfibos.types import Client, Upload
 
 Outcome = TypeVar("Outcome")
@@ -60,8 +69,7 @@ class WorkerPool:
         """See :data:`fedfibos.round.RunClients`."""
 
         def send(number: int, job: Job) -> None:
-            client, submodel = job
-            self._send(number, ("train", replace(client, data=None), pack(self._slots[number], submodel)))
+            self._send(number, ("train", *pack_job(self._slots[number], *job)))
 
         def receive(number: int, job: Job, reply: Any, keep: bool) -> tuple[Client, Upload | str]:
             client, submodel = job
@@ -167,7 +175,7 @@ def _work(setting: Setting, flat: Tensor, slot: Slot, pipe: Connection, inherite
             submodel = unpack(slot, packed, setting.model)
             with failing_alike(what if kind == "train" else None):
                 if kind == "train":
-                    outcome = setting.train(params, what, submodel)
+                    outcome = setting.train(params, unpack_client(slot, what, packed), submodel)
                     reply: object = outcome if isinstance(outcome, str) else deposit(slot, outcome)
                 else:
                     indices = None if what is None else torch.from_numpy(what)

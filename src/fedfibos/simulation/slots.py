@@ -13,7 +13,7 @@ from fedfibos.channels.family import depths, masks_of, slice_within
 from fedfibos.model import Model
 from fedfibos.params import Layout
 from fedfibos.submodel import Mask, Slice, Submodel, full
-from fedfibos.types import Upload
+from fedfibos.types import Client, Upload
 
 
 @dataclass
@@ -24,6 +24,7 @@ class Slot:
     index: Tensor
     delta: Tensor
     statistic: Tensor
+    correction: Tensor
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,7 @@ class Packed:
         layout: Of a slice.
         widths: Of a slice.
         units: How many channels a slice holds.
+        corrected: Length of the client's correction; None without one.
     """
 
     counts: tuple[int, ...]
@@ -43,6 +45,7 @@ class Packed:
     layout: Layout | None = None
     widths: tuple[tuple[str, int], ...] = ()
     units: int = 0
+    corrected: int | None = None
 
 
 @dataclass(frozen=True)
@@ -67,8 +70,7 @@ def slot_of(size: int) -> Slot:
     return Slot(
         shared_zeros(size, torch.uint8),
         shared_zeros(size, torch.int64),
-        shared_zeros(size, torch.float32),
-        shared_zeros(size, torch.float32),
+        *(shared_zeros(size, torch.float32) for _ in range(3)),
     )
 
 
@@ -84,6 +86,20 @@ def pack(slot: Slot, submodel: Submodel) -> Packed:
     if any(mask.held is not None for mask in masks):
         slot.depths.copy_(depths(replace(submodel, nested=tuple(masks[1:]))))
     return Packed(tuple(mask.num_held for mask in masks), nested)
+
+
+def pack_job(slot: Slot, client: Client, submodel: Submodel) -> tuple[Client, Packed]:
+    """Put a job's large tensors into the slot; return what goes through the pipe."""
+    packed = pack(slot, submodel)
+    if client.correction is not None:
+        packed = replace(packed, corrected=client.correction.numel())
+        slot.correction[: client.correction.numel()] = client.correction
+    return replace(client, data=None, correction=None), packed
+
+
+def unpack_client(slot: Slot, client: Client, packed: Packed) -> Client:
+    """The client of a job, in the worker; its correction lies in the slot."""
+    return client if packed.corrected is None else replace(client, correction=slot.correction[: packed.corrected])
 
 
 def unpack(slot: Slot, packed: Packed, model: Model) -> Submodel:

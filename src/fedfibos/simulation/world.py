@@ -67,7 +67,8 @@ def build_world(
         ValueError, FileNotFoundError: The data are not there or not what they should be; the experiment asks for
             something that cannot be; one line each.
     """
-    for line in idle(experiment):
+    lr = experiment.method.settings.get("server_lr")
+    for line in [*idle(experiment), *experiment.server.cautions(lr)]:
         warn(line)
     split = load_split(experiment, data_dir, warn)
     train, test = first_batches(split)
