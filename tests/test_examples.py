@@ -131,7 +131,7 @@ def test_the_numbers_of_the_first_runs_are_those_of_the_records(monkeypatch):
 def test_the_picture_is_that_of_the_records(monkeypatch):
     monkeypatch.syspath_prepend(ROOT / "tools")
     picture = tool("picture", monkeypatch)
-    study = picture.load_cifar10(ROOT / "results" / "small")
+    study = picture.load_nested(ROOT / "results" / "small")
     assert picture.picture(study) == picture.PICTURE.read_text(encoding="utf-8")
     for page in (ROOT / "README.md", ROOT / "docs" / "index.md"):
         assert picture.caption(study) in " ".join(page.read_text(encoding="utf-8").split())

@@ -42,7 +42,7 @@ TITLES = {
     "fedfibos-nested": "FedFIbOS, nested steps",
     "saliency": "FedFIbOS, saliency",
     "saliency-nested": "FedFIbOS, saliency, nested steps",
-    "saliency-nested-rare": "the same, estimates in every tenth round",
+    "saliency-nested-rare": "FedFIbOS, saliency, nested steps, rare estimates",
     "channels": "FedFIbOS on channels",
     "channels-nested": "FedFIbOS on channels, nested steps",
 }
