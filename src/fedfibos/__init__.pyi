@@ -55,6 +55,8 @@ from .server.settings import Server as Server
 from .simulation import World as World
 from .simulation import build_world as build_world
 from .simulation import simulate as simulate
+from .simulation.plan import FleetPlan as FleetPlan
+from .simulation.plan import plan_fleet as plan_fleet
 from .simulation.reopen import reopen as reopen
 from .submodel import Mask as Mask
 from .submodel import Slice as Slice

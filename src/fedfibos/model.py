@@ -151,13 +151,14 @@ class Model:
             ranked: Score of every channel, axis after axis; see :func:`fedfibos.channels.nested.chain`.
             costs: What is bounded, by name.
         """
+        unlimited = {name: replace(cost, limit=None) for name, cost in costs.items()}  # limits cut no other order
         scores, made = self._chains.get(tuple(costs), (None, None))
-        if scores is not None and made is not None and torch.equal(scores, ranked) and made.costs == costs:
-            return made
+        if scores is not None and made is not None and torch.equal(scores, ranked) and made.costs == unlimited:
+            return replace(made, costs=costs)
         split = zip(self.axes.sizes, ranked.split(list(self.axes.sizes.values())), strict=True)
-        made = chain(self.axes, {axis: of.tolist() for axis, of in split}, costs)
+        made = chain(self.axes, {axis: of.tolist() for axis, of in split}, unlimited)
         self._chains[tuple(costs)] = ranked, made
-        return made
+        return replace(made, costs=costs)
 
     def _derive_axes(self) -> Axes:
         if self.table is None and self.example is None:

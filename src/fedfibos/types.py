@@ -57,6 +57,8 @@ class Client:
             shares of the parameters in any case.
         correction: With ``local.scaffold``, what is added to each step's gradient: the server's control variate minus
             the client's own, in the client's local layout.
+        limits: What its device has, for methods that cut channels: ``(what, number)``, bounds beside its capacity. Two
+            clients of one capacity have the same.
     """
 
     id: int
@@ -68,6 +70,7 @@ class Client:
     weight: float = 1.0
     budget: tuple[Bounded, ...] = ("parameters",)
     correction: Tensor | None = None
+    limits: tuple[tuple[Bounded, int], ...] = ()
 
     def __post_init__(self) -> None:
         check_capacity(self.capacity, f"client {self.id}")

@@ -62,7 +62,7 @@ def test_memory_of_optimisers_and_of_what_methods_add():
     size = 4 * model.layout.size
 
     def memory(method="fedavg", capacity=1.0, **local):
-        return cost(METHODS[method](), model, capacity, data, LocalTraining(batch_size=3, **local)).memory
+        return cost(METHODS[method](), model, capacity, data, LocalTraining(batch_size=3, **local)).tensors
 
     plain = memory()
     assert 3 * size < plain < 3.2 * size  # values, start, gradients; few activations
@@ -121,13 +121,13 @@ def test_memory_agrees_with_the_profiler(name, norm):
     for event in sorted(events, key=lambda e: e.start_ns()):
         total += event.nbytes()
         peak = max(peak, total)
-    assert peak + there == pytest.approx(cost(method, model, 0.5, data, local).memory, rel=0.15)
+    assert peak + there == pytest.approx(cost(method, model, 0.5, data, local).tensors, rel=0.15)
 
 
 def test_bfloat16_halves_what_most_layers_keep():
     model = model_of(build("resnet8", 10, SHAPE, norm="group"))
     exact, half = (
-        cost(METHODS["fedavg"](), model, 1.0, images(), LocalTraining(batch_size=4, precision=precision)).memory
+        cost(METHODS["fedavg"](), model, 1.0, images(), LocalTraining(batch_size=4, precision=precision)).tensors
         for precision in ("float32", "bfloat16")
     )
     assert half < 0.9 * exact
@@ -147,10 +147,11 @@ def test_masks_save_bytes_and_slices_save_everything():
     mask = cost(METHODS["fedfibos"](), model, 0.25, images(), LocalTraining(batch_size=4))
     slice_ = cost(METHODS["heterofl"](), model, 0.25, images(), LocalTraining(batch_size=4))
     assert mask.macs == whole.macs
-    assert mask.memory > whole.memory
+    assert mask.tensors > whole.tensors
     assert mask.bytes_down < 0.35 * whole.bytes_down
     assert slice_.macs < 0.4 * whole.macs
-    assert slice_.memory < 0.7 * whole.memory
+    assert slice_.tensors < 0.7 * whole.tensors
+    assert whole.memory < mask.memory  # of a slice of so small a model it is mostly what builds the module
     assert slice_.share <= 0.25
 
 

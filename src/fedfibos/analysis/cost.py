@@ -10,6 +10,7 @@ import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
+from fedfibos.analysis.process_memory import after_imports, process_memory, to_build
 from fedfibos.backend.memory import peak_memory
 from fedfibos.channels.costs import Bounded
 from fedfibos.common.inputs import forward
@@ -36,10 +37,13 @@ class Cost:
         parameters: Parameters that the submodel holds, normalisation included.
         share: Share of the d maskable parameters that it holds: the realised capacity.
         macs: Multiply-accumulate operations of the forward pass of one example (torch's FLOP counter, halved).
-        memory: Bytes of the tensors alive at once, at most, in local training on batches of ``batch_size``
+        tensors: Bytes of the tensors alive at once, at most, in local training on batches of ``batch_size``
             (:func:`~fedfibos.backend.memory.peak_memory`): parameters as they are and as they were at the start,
             gradients, optimiser, activations, and what the method adds (a mask, a sum of squares). The parameters as
             they arrived and buffers within an operation are not in it.
+        memory: Bytes that the client's process takes at most, as the operating system counts it, without the client's
+            examples: interpreter and imports as measured here, messages, the model, training
+            (:func:`~fedfibos.analysis.process_memory.process_memory`).
         bytes_down: Bytes to the client in a round.
         bytes_up: Bytes from the client in a round.
     """
@@ -48,6 +52,7 @@ class Cost:
     parameters: int
     share: float
     macs: int
+    tensors: int
     memory: int
     bytes_down: int
     bytes_up: int
@@ -76,15 +81,17 @@ def cost(
     client = Client(0, capacity, 0, 0, local, data, budget=budget)
     submodel = submodel_for(method, model, state, params, client)
     layout = model.layout
-    upload, memory = tried(method, model, params, submodel, client)
+    upload, tensors = tried(method, model, params, submodel, client)
+    down, up = download_bytes(submodel, layout), upload_bytes(upload, layout)
     return Cost(
         capacity,
         submodel.num_held,
         held_maskable(submodel, layout) / layout.num_maskable,
         forward_macs(model, params, submodel, data),
-        memory,
-        download_bytes(submodel, layout),
-        upload_bytes(upload, layout),
+        tensors,
+        process_memory(after_imports(), tensors, down, up, to_build(model, submodel)),
+        down,
+        up,
     )
 
 

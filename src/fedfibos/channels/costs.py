@@ -46,11 +46,21 @@ class Cost:
         terms: Lengths that are multiplied -> factor.
         per: How many make one of what the cost is named for (8 bits a byte).
         whole: What the whole model costs, where that is not what the terms make of a slice that leaves nothing out.
+        limit: What a slice of any capacity may cost at most, as a device's own units say; None: no such limit.
+        shared: Whether a capacity is a share of this cost, too; else only the limit counts.
     """
 
     terms: Mapping[tuple[Length, ...], Number]
     per: int = 1
     whole: Number | None = None
+    limit: Number | None = None
+    shared: bool = True
+
+    def allowed(self, share: Fraction, sizes: Mapping[str, int]) -> Number:
+        """What a slice of a capacity may cost at most."""
+        whole = self.of_all(sizes)
+        most = whole if not self.shared else math.floor(share * whole) if isinstance(whole, int) else share * whole
+        return most if self.limit is None else min(most, self.limit)
 
     def of_all(self, sizes: Mapping[str, int]) -> Number:
         """The cost of the whole model, of which capacities are shares."""
@@ -128,11 +138,12 @@ def width_within(axes: Axes, costs: Mapping[str, Cost], capacity: float) -> floa
         ValueError: Capacity outside (0, 1], or below what a single channel on every axis takes.
     """
     steps = sorted({k / size for size in axes.sizes.values() for k in range(1, size + 1)} | {1.0})
-    share, full = exactly(capacity), {name: cost.of_all(axes.sizes) for name, cost in costs.items()}
+    share = exactly(capacity)
+    most = {name: cost.allowed(share, axes.sizes) for name, cost in costs.items()}
 
     def over(width: float) -> bool:
         widths = axes.widths(width)
-        return any(cost.at(widths) > share * full[name] for name, cost in costs.items())
+        return any(cost.at(widths) > most[name] for name, cost in costs.items())
 
     fitting = bisect.bisect_left(steps, True, key=over)
     if fitting == 0:
@@ -143,11 +154,10 @@ def width_within(axes: Axes, costs: Mapping[str, Cost], capacity: float) -> floa
 def too_little(share: Fraction, axes: Axes, costs: Mapping[str, Cost]) -> str:
     """Why no slice keeps within that share: what is allowed, and what one channel an axis takes."""
     narrowest = dict.fromkeys(axes.sizes, 1)
-    name, cost = next((n, c) for n, c in costs.items() if c.at(narrowest) > share * c.of_all(axes.sizes))
-    whole = cost.of_all(axes.sizes)
+    name, cost = next((n, c) for n, c in costs.items() if c.at(narrowest) > c.allowed(share, axes.sizes))
     return (
-        f"capacity {float(share):g} allows {math.floor(share * whole / cost.per)} of "
-        f"{math.floor(whole / cost.per)} {_named(name)}, the narrowest slice of the model has "
+        f"capacity {float(share):g} allows {math.floor(cost.allowed(share, axes.sizes) / cost.per)} of "
+        f"{math.floor(cost.of_all(axes.sizes) / cost.per)} {_named(name)}, the narrowest slice of the model has "
         f"{math.ceil(cost.at(narrowest) / cost.per)}"
     )
 

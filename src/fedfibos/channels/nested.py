@@ -33,7 +33,7 @@ class Chain:
     totals: Sequence[Sequence[Number]]
 
     def kept(self, capacity: float) -> dict[str, list[int]]:
-        """The channels that are left once every cost is at most that share of the full model's.
+        """The channels that are left once every cost is at most that share of the full model's, and within its limit.
 
         Args:
             capacity: In (0, 1].
@@ -46,9 +46,8 @@ class Chain:
         """
         share, count = exactly(capacity), 0
         for cost, totals in zip(self.costs.values(), self.totals, strict=True):
-            whole = cost.of_all(self.axes.sizes)
-            limit = math.floor(share * whole) if isinstance(whole, int) else share * whole
-            count = max(count, sum(total > limit for total in totals))
+            most = cost.allowed(share, self.axes.sizes)
+            count = max(count, sum(total > most for total in totals))
         if count > len(self.dropped):
             raise ValueError(too_little(share, self.axes, self.costs))
         widths = dict(self.axes.sizes)

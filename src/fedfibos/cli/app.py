@@ -97,6 +97,7 @@ for command in (
     checkpoint_commands.export,
     checkpoint_commands.diagnose,
     lookup_commands.methods,
+    lookup_commands.plan,
     lookup_commands.axes,
     lookup_commands.settings,
     lookup_commands.data,

@@ -48,11 +48,11 @@ def diagnose_run(
     opened = reopen(run, device=device, data_dir=data_dir, warn=warn)
     world, at = opened.world, opened.checkpoint
     population = world.population
-    capacities = list(capacities) or [c for c in opened.experiment.federation.capacities if c < 1.0]
+    capacities = list(capacities) or [c for c in population.capacities.table if c < 1.0]
     if not capacities:
         raise RecordError(f"{run}: all clients can afford the whole model, give capacities below 1 to look at")
-    count = min(num_clients, len(population))
-    ids = [i * len(population) // count for i in range(count)]
+    count = min(num_clients, len(population.ids))
+    ids = [population.ids[i * len(population.ids) // count] for i in range(count)]
     clients = [replace(client, data=population.data(client.id)) for client in population.clients(ids, at.round)]
     generator = stream(opened.experiment.seed, "diagnose", at.round)
     result = diagnose(world.method, world.model, at.state, at.params, clients, capacities, generator)

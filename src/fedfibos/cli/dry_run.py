@@ -51,10 +51,11 @@ def cost_table(title: str, heads: Sequence[str], rows: Iterable[tuple[Sequence[s
 
 
 COST_NOTE = (
-    "share: of the maskable parameters, realised. MACs: forward pass of one example. memory: peak of local\n"
-    "training, with gradients, optimiser, activations and what the method adds. down, up: bytes a client a round,\n"
-    "before compression. Masks (FIARSE, FedFIbOS) are trained in the shape of the full model: they save bytes, not\n"
-    "arithmetic or memory."
+    "share: of the maskable parameters, realised. MACs: forward pass of one example. memory: of a device's process\n"
+    "at most, as the operating system counts it: interpreter and imports (as measured here), messages, the model,\n"
+    "gradients, optimiser, activations and what the method adds, but not the device's examples. down, up: bytes a\n"
+    "client a round, before compression. Masks (FIARSE, FedFIbOS) are trained in the shape of the full model: they\n"
+    "save bytes, not arithmetic or memory."
 )
 
 

@@ -51,6 +51,7 @@ class Exportable:
         fleet: Every capacity that the fleet has; nothing where it is not on record.
         capacities: Client -> its own capacity, where that is known and stays.
         budget: What capacities are shares of.
+        limits: Capacity -> what bounds its slices besides, where the fleet is one of devices.
     """
 
     model: Model
@@ -65,6 +66,7 @@ class Exportable:
     fleet: Collection[float]
     capacities: Mapping[int, float]
     budget: tuple[Bounded, ...]
+    limits: Callable[[float], tuple[tuple[Bounded, int], ...]] = lambda capacity: ()
 
 
 def of_run(run: Path, data_dir: Path | None) -> Exportable:
@@ -77,7 +79,8 @@ def of_run(run: Path, data_dir: Path | None) -> Exportable:
     if keeps_statistics(world.model.module):
         calibration = world.population.calibration(experiment.evaluation.recalibration_samples)
     if experiment.federation.assignment == "fixed":  # one redrawn each round is nobody's own
-        own = dict(enumerate(experiment.capacities().of(range(len(world.population)), 0)))
+        ids = world.population.ids
+        own = dict(zip(ids, world.population.capacities.of(ids, 0), strict=True))
     about = {"method": experiment.method.name, "model": experiment.model.name, **_inputs(world.split.test)}
     about["classes"] = json.dumps(world.split.classes, ensure_ascii=False)
     return Exportable(
@@ -90,9 +93,10 @@ def of_run(run: Path, data_dir: Path | None) -> Exportable:
         calibration,
         about,
         len(world.population),
-        experiment.federation.capacities,
+        world.population.capacities.table,
         own,
         experiment.federation.budget,
+        world.population.limits,
     )
 
 
@@ -160,7 +164,8 @@ def write(
         raise ValueError(f"submodels of {source.about['method']} with these settings are personal: pass --client N")
     if client is not None and method.personal and at.state.rows.clients() and client not in at.state.rows.clients():
         warn(f"client {client} has not taken part yet: its submodel is that of the first scores")
-    chosen = Client(client or 0, capacity, at.round, source.seed, source.local, budget=source.budget)
+    bounds: dict[str, Any] = {"budget": source.budget, "limits": source.limits(capacity)}
+    chosen = Client(client or 0, capacity, at.round, source.seed, source.local, **bounds)
     submodel = method.extract(source.model, at.state, at.params, chosen)
     module = submodel_module(source.model, at.params, submodel, source.calibration)
     whose = {} if client is None else {"client": client}

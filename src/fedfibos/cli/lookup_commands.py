@@ -1,4 +1,4 @@
-"""Commands that train nothing: ``report``, ``methods``, ``axes``, ``settings``, ``data``."""
+"""Commands that train nothing: ``report``, ``methods``, ``plan``, ``axes``, ``settings``, ``data``."""
 
 from __future__ import annotations
 
@@ -83,6 +83,33 @@ def methods(
         show_json(costs, limits)
     else:
         show_costs(costs, limits, console_here())
+
+
+def plan(
+    fleet: Annotated[Path, typer.Argument(help="Experiment file with classes of devices, [[federation.devices]].")],
+    overrides: Annotated[
+        list[str] | None, typer.Argument(help="section.key=value ...; method.name=NAME shows that method alone.")
+    ] = None,
+    measure: Annotated[
+        bool, typer.Option("--measure", help="Measure how fast this machine trains the whole model, in a few steps.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="As JSON: bytes, seconds, operations.")] = False,
+    data_dir: DataDir = None,
+) -> None:
+    """Say which devices of a fleet can take part under each method, with what submodel, and what binds."""
+    from fedfibos.cli.methods import names_a_method
+    from fedfibos.cli.plan import show_json, show_plan
+    from fedfibos.config.experiment import load_experiment
+    from fedfibos.simulation.plan import plan_fleet
+
+    search_beside(fleet)
+    changes = list(overrides or ())
+    chosen = load_experiment(fleet, changes)
+    found = plan_fleet(chosen, alone=names_a_method(changes), measure=measure, data_dir=data_dir, warn=warn)
+    if as_json:
+        show_json(found)
+    else:
+        show_plan(found, console_here())
 
 
 def _bytes(text: str | None, option: str) -> float | None:

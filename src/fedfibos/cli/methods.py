@@ -102,7 +102,7 @@ class Affordable:
     """What a client has; None: no limit.
 
     Attributes:
-        memory: Bytes of local training at its peak.
+        memory: Bytes of a device's process at its peak (:attr:`fedfibos.analysis.cost.Cost.memory`).
         traffic: Bytes of a round, both ways together.
     """
 
@@ -156,7 +156,7 @@ def costs_in(world: World, experiment: Experiment, alone: bool = False) -> Costs
     others = {} if alone else {name: method() for name, method in METHODS.items()}
     for name, chosen in (others | {chosen_name: world.method}).items():
         try:
-            for capacity in sorted(experiment.federation.capacities, reverse=True):
+            for capacity in sorted(experiment.federation.capacities or UNIFORM, reverse=True):
                 rows.append((name, cost(chosen, world.model, capacity, data, local, budget)))
         except ValueError as error:
             left_out.append(f"{name}: {error}")

@@ -53,6 +53,15 @@ def show_results(final: Mapping[str, Any], out: Path, console: Console) -> None:
     show_rejected(final, console)
 
 
+def left_out_lines(final: Mapping[str, Any]) -> list[str]:
+    """The devices that took no part in a run, a line each."""
+    return [
+        f"{final['method']}: device {name!r} takes no part: {of['left_out']}"
+        for name, of in final.get("devices", {}).items()
+        if "left_out" in of
+    ]
+
+
 def show_rejected(final: Mapping[str, Any], console: Console, whose: str = "") -> bool:
     """Print which capacities a run has lost, a line each; whether there are any."""
     lines = rejected_lines(final)

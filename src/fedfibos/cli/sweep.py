@@ -13,7 +13,7 @@ from rich.status import Status
 from rich.table import Table
 
 from fedfibos.cli.exit_codes import CLASS_REJECTED, FAILED, REFUSED, exit_code
-from fedfibos.cli.results import SUMMARIES, show_rejected
+from fedfibos.cli.results import SUMMARIES, left_out_lines, show_rejected
 from fedfibos.common.formatting import duration, percent
 from fedfibos.common.statistics import Spread, spread
 from fedfibos.config.study import PlannedRun, Study, describe_grid, load_study
@@ -38,6 +38,8 @@ def sweep(
     """
     study = load_study(path, overrides, only)
     console.print(f"{path}: {describe_grid(study)}", markup=False, highlight=False, soft_wrap=True)
+    for line in fleet_lines(study):
+        console.print(line, markup=False, highlight=False, soft_wrap=True)
     if dry_run:
         for run in study.runs:
             console.print(str(run.folder), markup=False, highlight=False, soft_wrap=True)
@@ -49,10 +51,18 @@ def sweep(
     finally:
         progress.close()
     console.print(summary_table(study, outcomes, summary))
+    for line in dict.fromkeys(line for outcome in outcomes for line in left_out_lines(outcome.final or {})):
+        console.print(line, markup=False, highlight=False, soft_wrap=True)
     console.print(f"run directories: {out}", markup=False, highlight=False, soft_wrap=True)
     for outcome in outcomes:
         show_rejected(outcome.final or {}, console, f"{outcome.run.folder}: ")
     return code_of(outcomes)
+
+
+def fleet_lines(study: Study) -> list[str]:
+    """The classes of devices of its runs, a line for each fleet of them."""
+    fleets = dict.fromkeys(run.experiment.federation.devices for run in study.runs)
+    return [f"devices: {', '.join(f'{100 * d.share:g} % {d.name}' for d in fleet)}" for fleet in fleets if fleet]
 
 
 def code_of(outcomes: Sequence[Outcome]) -> int:

@@ -22,6 +22,27 @@ def duration(seconds: float) -> str:
     return f"{minutes}m{rest:02d}s" if minutes < 60 else f"{minutes // 60}h{minutes % 60:02d}m"
 
 
+def short_text(number: float) -> str:
+    """A number to three digits with its thousands as a letter: 1234567 -> ``1.23 M``."""
+    for power, letter in ((12, "T"), (9, "G"), (6, "M"), (3, "k")):
+        if number >= 0.9995 * 10**power:
+            return f"{_three_digits(number / 10**power)} {letter}"
+    return _three_digits(number)
+
+
+def _three_digits(number: float) -> str:
+    """``1.23``, ``12.3``, ``123``; a whole number without decimals."""
+    if number == int(number):
+        return str(int(number))
+    return f"{number:.{0 if number >= 99.95 else 1 if number >= 9.995 else 2}f}"
+
+
+def bytes_text(number: float) -> str:
+    """A number of bytes for reading: 1234567 -> ``1.23 MB``."""
+    text = short_text(number)
+    return f"{text}B" if text[-1].isalpha() else f"{text} B"
+
+
 def count_of(number: int, word: str) -> str:
     """``1 run``, ``2 runs``."""
     return f"{number:,} {word}{'' if number == 1 else 's'}"

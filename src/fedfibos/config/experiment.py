@@ -1,4 +1,4 @@
-"""One experiment: every setting of a run, validated, and the TOML file it is written in."""
+"""One experiment: every setting of a run, validated, and the TOML file it is device_tables in."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from pydantic.dataclasses import dataclass
 from fedfibos.common.validation import ExperimentError, checked
 from fedfibos.config.capacities import Capacities
 from fedfibos.config.choices import MethodChoice, ModelChoice
+from fedfibos.config.devices import device_tables
 from fedfibos.config.federation import Federation
 from fedfibos.config.keys import check_keys
 from fedfibos.config.layers import Layer, as_layers, merge, read_layers, source_of, toml_in
@@ -55,7 +56,7 @@ class Experiment:
         return self.method.build()
 
     def capacities(self) -> Capacities:
-        """The capacity of every client in every round."""
+        """The capacity of every client in every round; not of devices, whose capacities are the method's."""
         federation = self.federation
         fleet = (federation.capacities, federation.clients, federation.assignment)
         return Capacities(*fleet, self.seed, federation.assigned)
@@ -124,9 +125,12 @@ def _file(path: Path) -> Path:
 
 
 def to_toml(experiment: Experiment) -> str:
-    """The experiment as a file with every setting written out; loading it gives the same experiment."""
+    """The experiment as a file with every setting device_tables out; loading it gives the same experiment."""
     values = dataclasses.asdict(experiment)
-    values["federation"]["capacities"] = {str(c): s for c, s in experiment.federation.capacities.items()}
+    federation = values["federation"]
+    federation["capacities"] = {str(c): s for c, s in experiment.federation.capacities.items()}
+    federation["devices"] = device_tables(experiment.federation.devices)
+    del federation["capacities" if experiment.federation.devices else "devices"]  # one replaces the other
     if not values["data"]["options"]:  # as most data sets have none
         del values["data"]["options"]
     values["method"] |= values["method"].pop("settings")
@@ -135,7 +139,7 @@ def to_toml(experiment: Experiment) -> str:
 
 
 def _without_none(values: dict[str, Any]) -> dict[str, Any]:
-    """TOML has no null: what is not set is not written."""
+    """TOML has no null: what is not set is not device_tables."""
     return {
         key: _without_none(value) if isinstance(value, dict) else value
         for key, value in values.items()

@@ -12,6 +12,7 @@ from pydantic.dataclasses import dataclass
 from fedfibos.channels.costs import Bounded
 from fedfibos.common.validation import check_name, listed, toml_text
 from fedfibos.config.capacities import TABLES, check_table
+from fedfibos.config.devices import Devices, check_devices
 from fedfibos.config.limits import CONFIG, LARGEST, Positive
 
 WEIGHTINGS = ("uniform", "samples")
@@ -91,6 +92,9 @@ class Federation:
             the operations of the whole model.
         assigned: The capacity of every client, by id, for fleets whose devices are known (``natural`` partitions); it
             replaces ``capacities``.
+        devices: Classes of devices in their own units, each with its share of the clients; they replace ``capacities``.
+            A client's capacity is the largest that its device can hold under the method, and a class that can hold none
+            takes no part.
         assignment: ``fixed``, or ``dynamic``: every client's capacity is redrawn each round.
         weighting: Weight of an upload in the averages: ``uniform``, the client's number of ``samples``, or a list: a
             number above 0 for every client, by id.
@@ -106,6 +110,7 @@ class Federation:
     )
     budget: Budget = ("parameters",)
     assigned: tuple[float, ...] | None = None
+    devices: Devices = ()
     assignment: Literal["fixed", "dynamic"] = "fixed"
     weighting: Weighting = "uniform"
     dropout: Annotated[float, Field(ge=0.0, lt=1.0, allow_inf_nan=False)] = 0.0
@@ -117,6 +122,10 @@ class Federation:
             raise ValueError(
                 f"weighting must be {self.clients} numbers, one a client, got {len(self.weighting)} of them"
             )
+        if self.devices:
+            self._check_devices()
+            object.__setattr__(self, "capacities", {})  # a method's own: known once the model is
+            return
         if self.assigned is None:
             check_table(self.capacities, self.clients)
             return
@@ -130,3 +139,10 @@ class Federation:
             )
         shares = {c: self.assigned.count(c) / self.clients for c in sorted(set(self.assigned), reverse=True)}
         object.__setattr__(self, "capacities", shares)
+
+    def _check_devices(self) -> None:
+        check_devices(self.devices, self.clients)
+        if self.assigned is not None:
+            raise ValueError("devices say what every client can afford, and so does assigned: leave one out")
+        if self.assignment != "fixed":
+            raise ValueError(f"devices need assignment = 'fixed', a client's device stays, got {self.assignment!r}")

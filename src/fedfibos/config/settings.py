@@ -13,6 +13,8 @@ import tomli_w
 from pydantic import TypeAdapter
 
 from fedfibos.config.choices import MethodChoice, ModelChoice
+from fedfibos.config.devices import Device
+from fedfibos.config.federation import Federation
 from fedfibos.config.limits import LARGEST
 from fedfibos.config.sections import SECTIONS, Data
 from fedfibos.data import DATA_SETS, FORMS
@@ -71,6 +73,8 @@ def groups() -> list[Group]:
         if section is Data:
             found += [_form(options) for options in dict.fromkeys(form.options for form in FORMS.values())]
             found.append(Group("data.partition", _summary(Partition), _fields("data.partition", Partition)))
+        if section is Federation:
+            found.append(Group("federation.devices", _summary(Device), _fields("federation.devices", Device)))
         if section is ModelChoice:
             found += [Group(f"model.options of {model}", _summary(MODELS[model]), _options(model)) for model in MODELS]
         if section is MethodChoice:

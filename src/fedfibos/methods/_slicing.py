@@ -17,6 +17,7 @@ from fedfibos.model import Model
 from fedfibos.params import Layout, Params, is_normalisation, maskable_names
 from fedfibos.steps.nested import Constrain
 from fedfibos.submodel import Submodel, check_capacity, full
+from fedfibos.training import LocalTraining
 from fedfibos.types import Client, Upload
 
 _BY_ROWS = (nn.modules.conv._ConvNd, nn.Linear, nn.RNNBase, nn.RNNCellBase, nn.MultiheadAttention)
@@ -31,11 +32,11 @@ CapacityBasis = Literal["parameters", "width"]
 def costs_of(
     model: Model, client: Client, train: Train, basis: CapacityBasis = "parameters", *, scored: bool = False
 ) -> Costs:
-    """What the client's budget bounds of a slice, by name, as polynomials in its widths.
+    """What the client's budget and its device bound of a slice, by name, as polynomials in its widths.
 
     Args:
         model: The model.
-        client: Its budget, and how it trains.
+        client: Its budget, its device's limits, and how it trains.
         train: The method's, whose memory is measured.
         basis: Of the method.
         scored: Whether it sends a number for every channel beside its update.
@@ -52,12 +53,21 @@ def costs_of(
     made: dict[Bounded, Callable[[], Cost]] = {
         "parameters": lambda: model.parameters,
         "macs": lambda: model.macs,
-        "memory": lambda: model.remembered(
-            ("memory", replace(client.local, lr=1.0), train), lambda: memory_cost(model, client.local, train)
-        ),
+        "memory": lambda: step_memory(model, client.local, train),
         "bytes": lambda: byte_cost(model.axes, model.layout, bits, 32 if scored else 0),
     }
-    return {name: made[name]() for name in client.budget}
+    costs: dict[str, Cost] = {name: made[name]() for name in client.budget}
+    for name, limit in client.limits if basis == "parameters" else ():
+        cost = costs.get(name) or replace(made[name](), shared=False)
+        costs[name] = replace(cost, limit=limit * cost.per)
+    return costs
+
+
+def step_memory(model: Model, local: LocalTraining, train: Train) -> Cost:
+    """The memory of a slice's training step, as :func:`fedfibos.methods._memory.memory_cost` finds it, once."""
+    # The fleet's capacities, which are the levels of a nested family, change nothing of what it measures.
+    key = ("memory", replace(local, lr=1.0, levels=()), train)
+    return model.remembered(key, lambda: memory_cost(model, local, train))
 
 
 def width_of(model: Model, capacity: float, basis: CapacityBasis, costs: Costs | None = None) -> float:

@@ -49,7 +49,9 @@ def partition_label(partition: Partition) -> str:
 
 
 def fleet_label(experiment: Experiment) -> str:
-    """The capacities, by the paper's name or written out."""
+    """The capacities, by the paper's name or written out; the devices with their shares."""
+    if devices := experiment.federation.devices:
+        return ", ".join(f"{100 * device.share:g} % {device.name}" for device in devices)
     capacities = dict(experiment.federation.capacities)
     for name, table in TABLES.items():
         if capacities == dict(table):

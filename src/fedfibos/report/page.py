@@ -11,6 +11,7 @@ from pathlib import Path
 from fedfibos.common.atomic_files import write_whole
 from fedfibos.common.extras import extra
 from fedfibos.report import figures, paper, tables
+from fedfibos.report.devices import by_device
 from fedfibos.report.drawing import Figure
 from fedfibos.report.forest import forest
 from fedfibos.report.groups import Problem, Sorted
@@ -171,6 +172,7 @@ def data_url(svg: bytes) -> str:
 
 
 def _section(problem: Problem, slug: str, drawn: Mapping[str, Look], against: str | None, summary: str) -> Section:
+    parts = by_device if problem.experiment.federation.devices else tables.by_capacity
     pictures = (
         figures.accuracy_curves(problem, drawn, slug),
         figures.jaccard_curves(problem, slug),
@@ -182,7 +184,7 @@ def _section(problem: Problem, slug: str, drawn: Mapping[str, Look], against: st
         problem.unlike(),
         _verdicts(answer(problem, against, summary), drawn, slug, summary),
         tables.results(problem, slug, summary),
-        (tables.by_capacity(problem, slug, summary), tables.statistics(problem, slug)),
+        (parts(problem, slug, summary), tables.statistics(problem, slug)),
         tables.communication(problem, slug),
         tuple(tables.kept_shares(problem, slug)),
         tables.settings(problem, slug),

@@ -87,7 +87,7 @@ class Answer:
 def measures(problem: Problem) -> dict[str, tuple[str, ...]]:
     """What methods are compared by: name -> where in ``final.json``. The mean over capacities comes first."""
     whole, local = "global_accuracy", "local_accuracy"
-    capacities = sorted(problem.experiment.federation.capacities, reverse=True)
+    capacities = sorted(problem.experiment.federation.capacities, reverse=True)  # none where devices have their own
     return {
         SUBMODELS: (whole, "submodels", "mean"),
         "full model": (whole, "full"),

@@ -85,7 +85,7 @@ def _with_references(problems: Sequence[Problem]) -> list[Problem]:
 
 def _any_fleet(experiment: Experiment) -> str:
     """What problems have in common that differ by their fleet."""
-    federation = replace(experiment.federation, capacities={1.0: 1.0}, assigned=None)
+    federation = replace(experiment.federation, capacities={1.0: 1.0}, assigned=None, devices=())
     return to_toml(replace(_problem(experiment), federation=federation))
 
 

@@ -65,8 +65,10 @@ def best_of(columns: Sequence[Sequence[Spread | None]]) -> list[list[Cell]]:
 
 def headline(problem: Problem, summary: str = "last") -> dict[str, tuple[str, ...]]:
     """The accuracies that methods are compared by: column -> where in ``final.json``."""
-    smallest = min(problem.experiment.federation.capacities)
-    of_smallest = {f"global, γ = {smallest:g}": ("global_accuracy", "submodels", str(smallest))}
+    of_smallest = {}
+    if capacities := problem.experiment.federation.capacities:
+        smallest = min(capacities)
+        of_smallest = {f"global, γ = {smallest:g}": ("global_accuracy", "submodels", str(smallest))}
     paths = {k: v for k, v in ACCURACIES.items() if k != "local"} | of_smallest | {"local": ACCURACIES["local"]}
     if any(group.over_seeds(*ADJUSTED, summary) for group in problem.groups):
         paths["local, adjusted"] = ADJUSTED

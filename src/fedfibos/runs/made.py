@@ -19,6 +19,9 @@ from fedfibos.runs.stored import is_stored, read_object
 DEALT = "dealt_sha256"
 """Key of ``environment.json``: digest of who has which examples."""
 
+FITTED = "devices_sha256"
+"""Key of ``environment.json``: digest of what the classes of devices can hold, and of which client is of which."""
+
 INITIAL = "initial_sha256"
 """Key of ``environment.json``: digest of the parameters that the run begins with."""
 
@@ -29,7 +32,7 @@ def note_environment(
     """Record where the run is made; a resumption in another environment is added to it.
 
     Raises:
-        RecordError: The data were dealt otherwise before.
+        RecordError: The data were dealt otherwise before, or devices could hold something else.
     """
     path = run / ENVIRONMENT
     now = {**describe(device), **own, **began}
@@ -40,11 +43,15 @@ def note_environment(
     resumed = first.pop("resumed", [])
     latest = resumed[-1] if resumed else first
     warn_of_changes(run, latest, own, warn)
-    if latest.get(DEALT, began.get(DEALT)) != began.get(DEALT, latest.get(DEALT)):
-        raise RecordError(
-            f"{run} holds a run whose clients had other examples: other data files, or another version of "
-            f"numpy or torch (there {latest.get('numpy')}, {latest['torch']}): {ELSEWHERE}"
-        )
+    for key, what in (
+        (DEALT, "clients had other examples: other data files"),
+        (FITTED, "devices held other submodels"),
+    ):
+        if latest.get(key, began.get(key)) != began.get(key, latest.get(key)):
+            raise RecordError(
+                f"{run} holds a run whose {what}, or another version of numpy or torch (there {latest.get('numpy')}, "
+                f"{latest['torch']}): {ELSEWHERE}"
+            )
     if any(latest.get(key) != value for key, value in now.items() if key != "command"):
         write_whole(path, json.dumps({**first, "resumed": [*resumed, now]}, indent=2) + "\n")
 

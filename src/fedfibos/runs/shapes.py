@@ -94,6 +94,7 @@ class Final(TypedDict):
     seconds: float
     rejected: Count
     silent: NotRequired[Count]
+    devices: NotRequired[dict[str, dict[str, Any]]]
 
 
 class FleetFinal(TypedDict):
@@ -119,6 +120,7 @@ class Made(TypedDict):
     commit: NotRequired[str | None]
     own: NotRequired[dict[str, str]]
     dealt_sha256: NotRequired[str]
+    devices_sha256: NotRequired[str]
     initial_sha256: NotRequired[str]
 
 

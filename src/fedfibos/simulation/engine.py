@@ -16,11 +16,11 @@ from fedfibos.analysis.accuracy import evaluate
 from fedfibos.backend.determinism import reproducible
 from fedfibos.backend.recorded import EXPERIMENTAL
 from fedfibos.config.experiment import Experiment, to_toml
-from fedfibos.round import RoundReport, federated_round, sample
+from fedfibos.round import RoundReport, federated_round
 from fedfibos.runs.checkpoint import Checkpoint, CheckpointStore
 from fedfibos.runs.classes import rejected_classes
 from fedfibos.runs.environment import usable_cores
-from fedfibos.runs.made import DEALT, INITIAL
+from fedfibos.runs.made import DEALT, FITTED, INITIAL
 from fedfibos.runs.record import RunDirectory, check_usable
 from fedfibos.runs.summary import summarise
 from fedfibos.simulation.dropout import draw_silent, leaving_out
@@ -77,6 +77,8 @@ def simulate(
     with reproducible():
         world = build_world(experiment, device=device, data_dir=data_dir, warn=on_warning)
         began = {DEALT: world.population.dealt_sha256, INITIAL: world.model.initial_params().sha256()}
+        if (fleet := world.population.fleet) is not None:
+            began[FITTED] = fleet.sha256
         directory = RunDirectory.open(
             out, config, resume=resume, overwrite=overwrite, device=device, warn=on_warning, began=began
         )
@@ -114,19 +116,19 @@ def simulate(
             "rounds": checkpoint.round,
             "params_sha256": checkpoint.params.sha256(),
             **summarise(rounds),
+            **({} if fleet is None else {"devices": fleet.record()}),
         }
-        if lost := rejected_classes(rounds, partial(_took_part, experiment, world)):
+        if lost := rejected_classes(rounds, partial(_took_part, experiment.federation.cohort, world)):
             final["rejected_classes"] = lost
         directory.finish(final)
         return final
 
 
-def _took_part(experiment: Experiment, world: World, record: Mapping[str, Any]) -> Iterator[tuple[int, float]]:
+def _took_part(cohort: int, world: World, record: Mapping[str, Any]) -> Iterator[tuple[int, float]]:
     """The participants of a line of ``rounds.jsonl``, each with its capacity in that round."""
-    federation, t = experiment.federation, record["round"] - 1
-    ids = record.get("participants")
+    t, ids = record["round"] - 1, record.get("participants")
     if ids is None:  # nobody was rejected
-        ids = sample(federation.clients, federation.cohort, experiment.seed, t)
+        ids = world.population.cohort(cohort, t)
     return zip(ids, world.population.capacities.of(ids, t), strict=True)
 
 
@@ -157,7 +159,7 @@ class _Run:
         with _deferred_interrupt() as interrupted:
             while now.round < federation.rounds:
                 started = time.perf_counter()
-                ids = sample(federation.clients, federation.cohort, self.experiment.seed, now.round)
+                ids = world.population.cohort(federation.cohort, now.round)
                 absent = draw_silent(ids, federation.dropout, self.experiment.seed, now.round)
                 cohort = world.population.clients(ids, now.round)
                 run = leaving_out(engine.train, absent) if absent else engine.train

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -15,6 +15,8 @@ from fedfibos.analysis.class_priors import ClassPriors
 from fedfibos.channels.costs import Bounded
 from fedfibos.common.streams import stream
 from fedfibos.config.capacities import Capacities
+from fedfibos.round import sample
+from fedfibos.simulation.devices import Fleet
 from fedfibos.training import LocalTraining
 from fedfibos.types import Client, Dataset
 
@@ -64,6 +66,7 @@ class Population:
         seed: Root of the random streams.
         weighting: ``uniform``, by number of ``samples``, or a number for each client.
         budget: What capacities are shares of.
+        fleet: Its classes of devices; None: every client can afford its capacity.
     """
 
     train: Dataset
@@ -75,6 +78,7 @@ class Population:
     seed: int
     weighting: str | tuple[float, ...]
     budget: tuple[Bounded, ...] = ("parameters",)
+    fleet: Fleet | None = None
 
     def __len__(self) -> int:
         return len(self.parts)
@@ -95,13 +99,31 @@ class Population:
                 local=local,
                 weight=self.weight(n),
                 budget=self.budget,
+                limits=self.limits(capacity),
             )
             for n, capacity in zip(ids, self.capacities.of(ids, t), strict=True)
         ]
 
+    def with_fleet(self, fleet: Fleet) -> Population:
+        """The same clients with devices of those classes."""
+        return replace(self, fleet=fleet, capacities=fleet.capacities)
+
+    def limits(self, capacity: float) -> tuple[tuple[Bounded, int], ...]:
+        """What bounds the slices of a capacity besides: the limits of its devices, where the fleet has any."""
+        return () if self.fleet is None else self.fleet.limits(capacity)
+
+    @property
+    def ids(self) -> Sequence[int]:
+        """Clients that take part at all, ascending: all but those whose devices can hold nothing."""
+        return range(len(self)) if self.fleet is None else self.fleet.ids
+
+    def cohort(self, size: int, t: int) -> list[int]:
+        """The participants of round t; all that can take part where they are fewer."""
+        return [self.ids[position] for position in sample(len(self.ids), size, self.seed, t)]
+
     def everyone(self, t: int) -> list[Client]:
-        """All clients as they are in round t."""
-        return self.clients(list(range(len(self))), t)
+        """All clients that take part as they are in round t."""
+        return self.clients(list(self.ids), t)
 
     def weight(self, client: int) -> float:
         """Of a client's upload in the averages; 1 on average over the clients."""
@@ -133,7 +155,9 @@ class Population:
         return ClassPriors.of(self.train.labels, self.parts, owner, num_classes)
 
     def calibration(self, num_examples: int) -> Dataset:
-        """A fixed random sample of the clients' training examples."""
+        """A fixed random sample of the training examples of the clients that take part."""
         everything = self.parts.positions
+        if len(self.ids) < len(self):
+            everything = torch.cat([self.parts[n] for n in self.ids])
         order = torch.randperm(len(everything), generator=stream(self.seed, "calibration"))
         return self.train.subset(everything[order[:num_examples]])

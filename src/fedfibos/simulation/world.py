@@ -14,6 +14,7 @@ from torch import nn
 
 from fedfibos.analysis.accuracy import trained_norms
 from fedfibos.analysis.cautions import cautions
+from fedfibos.analysis.fitting import Work, examples_of, fits
 from fedfibos.common.formatting import count_of
 from fedfibos.common.inputs import Inputs, check_inputs
 from fedfibos.common.norms import has_batch_norm, keeps_statistics
@@ -30,6 +31,7 @@ from fedfibos.method import Method
 from fedfibos.model import Model, model_of
 from fedfibos.models import build, check_module, check_test_inputs, encode
 from fedfibos.params import Params
+from fedfibos.simulation.devices import fleet_of
 from fedfibos.simulation.population import Parts, Population
 from fedfibos.simulation.setting import Setting
 from fedfibos.types import State
@@ -87,7 +89,20 @@ def build_world(
         device=device,
         channels_last=choice.channels_last,
     )
-    return World(experiment.build_method(), model, population, split)
+    method = experiment.build_method()
+    if experiment.federation.devices:
+        found = fits(method, model, experiment.federation.devices, work_of(experiment, split, population))
+        population = population.with_fleet(fleet_of(found, len(population), experiment.seed))
+        for line in population.fleet.left_out() if population.fleet is not None else ():
+            warn(line)
+    return World(method, model, population, split)
+
+
+def work_of(experiment: Experiment, split: Split, population: Population) -> Work:
+    """What a client does in a round: of the one with the most examples, where epochs are trained."""
+    local, largest = experiment.local, int(population.parts.sizes().max())
+    first = split.train.subset(torch.arange(2))
+    return Work(first, local, experiment.federation.budget, examples_of(local, largest))
 
 
 def load_published(experiment: Experiment, data_dir: Path | None, warn: Warn) -> Split:

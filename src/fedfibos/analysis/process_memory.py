@@ -1,0 +1,92 @@
+"""Memory of a client's process as the operating system counts it: an upper bound, from what is known before it runs.
+
+What is added up was fitted to fresh processes of ``benchmarks/device_memory.py``, and raised above all of them.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from functools import cache
+
+from fedfibos.backend.resident import peak_resident
+from fedfibos.model import Model
+from fedfibos.submodel import Submodel
+
+MIB = 2**20
+
+FIRST_STEP = 40 * MIB
+"""Pages of torch's own code that a first step reads, Flower's threads, Python's objects: 16 to 31 MiB were seen."""
+
+WITHIN = 1.25
+"""Tensors that are alive, and buffers within operations and what the allocator leaves between them."""
+
+WHOLE, DERIVED = 4, 6
+"""Copies of the whole model where a client builds it: its values, those of the method's state, those at work; and those
+that finding its axes takes."""
+
+OUTLINED = 64 * MIB
+"""What torch reads to work on tensors without values, as the client of a slice does when it declares itself."""
+
+IMPORTS, FLOWER = 320 * MIB, 64 * MIB
+"""Resident memory after imports where it cannot be measured; of Flower's, where Flower is not installed."""
+
+_IMPORTS = """
+import torch, fedfibos.local
+missing = 0
+try:
+    import flwr.supernode.runtime.run_clientapp, fedfibos.flower.client_app
+except ImportError:
+    missing = 1
+from fedfibos.backend.resident import peak_resident
+print(missing, peak_resident())
+"""
+
+
+def process_memory(before: int, tensors: int, down: int, up: int, building: int) -> int:
+    """Bytes that are resident at most in a client's process, from its start to its answer.
+
+    Args:
+        before: Resident before the message is read: the interpreter, imports, the client's examples.
+        tensors: Alive at once in local training, at most (:func:`~fedfibos.backend.memory.peak_memory`).
+        down: Bytes of the message; it lies there in pieces and in one, and its values beside it.
+        up: Bytes of the answer.
+        building: Bytes that the model itself takes; see :func:`to_build`.
+    """
+    return before + FIRST_STEP + int(WITHIN * tensors) + 2 * down + up + building
+
+
+def to_build(model: Model, submodel: Submodel, whole: bool | None = None) -> int:
+    """Bytes that a client of a submodel takes to build the model.
+
+    Args:
+        model: The model.
+        submodel: What the client holds. Of a mask it always builds the whole model.
+        whole: Whether the client of a slice does so too, and does not build the module without its weights
+            (:mod:`fedfibos.flower.lean`); None: as one with frozen weights makes it.
+    """
+    module = model.module
+    size = sum(tensor.nbytes for tensor in (*module.parameters(), *module.buffers()))
+    if submodel.widths is None:
+        return WHOLE * size
+    if whole is None:
+        whole = any(not parameter.requires_grad for parameter in module.parameters())
+    return DERIVED * size if whole else OUTLINED
+
+
+@cache
+def after_imports() -> int:
+    """Bytes resident in a fresh process of this Python's once it has imported what a client over Flower imports."""
+    try:
+        done = subprocess.run(
+            [sys.executable, "-c", _IMPORTS], capture_output=True, text=True, check=True, timeout=120
+        ).stdout.split()
+        missing, peak = map(int, done[-2:])
+    except (OSError, subprocess.SubprocessError, ValueError):
+        return IMPORTS
+    return peak + missing * FLOWER if peak else IMPORTS
+
+
+def now_resident() -> int:
+    """Bytes that were resident in this process at most, up to now; an estimate where the system does not say."""
+    return peak_resident() or IMPORTS

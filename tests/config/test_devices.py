@@ -1,0 +1,114 @@
+"""Classes of devices in an experiment: units, dealing, and what is wrong with them."""
+
+from __future__ import annotations
+
+import pytest
+
+from fedfibos.common.validation import ExperimentError
+from fedfibos.config.devices import Device, clients_of
+from fedfibos.config.experiment import load_experiment, to_toml
+from fedfibos.config.settings import groups
+
+BASE = """
+method.name = "heterofl"
+model.name = "mlp"
+federation = { clients = 10, cohort = 5, rounds = 2 }
+"""
+FLEET = """
+[[federation.devices]]
+name = "gateway"
+share = 0.3
+memory = "1.5 GiB"
+examples_per_second = 40
+seconds = 20
+
+[[federation.devices]]
+name = "phone"
+share = 0.7
+memory = "200 MB"
+macs_per_second = 2e9
+seconds = 60
+bytes = "20 MB"
+"""
+
+
+def load(tmp_path, fleet, *overrides):
+    path = tmp_path / "fleet.toml"
+    path.write_text(
+        BASE.replace("federation = { clients = 10, cohort = 5, rounds = 2 }", "")
+        + "[federation]\nclients = 10\ncohort = 5\nrounds = 2\n"
+        + fleet
+    )
+    return load_experiment(path, overrides)
+
+
+def test_units_are_read_and_written_out(tmp_path):
+    experiment = load(tmp_path, FLEET)
+    assert experiment.federation.devices == (
+        Device("gateway", 0.3, memory=1_610_612_736, examples_per_second=40.0, seconds=20.0),
+        Device("phone", 0.7, memory=200_000_000, macs_per_second=2e9, seconds=60.0, bytes=20_000_000),
+    )
+    assert experiment.federation.capacities == {}
+    (tmp_path / "again.toml").write_text(to_toml(experiment))
+    assert load_experiment(tmp_path / "again.toml") == experiment
+
+
+def test_a_table_by_name_is_the_same_fleet(tmp_path):
+    named = FLEET.replace('[[federation.devices]]\nname = "gateway"', "[federation.devices.gateway]")
+    named = named.replace('[[federation.devices]]\nname = "phone"', "[federation.devices.phone]")
+    assert load(tmp_path, named) == load(tmp_path, FLEET)
+
+
+def test_without_devices_nothing_of_them_is_written(tmp_path):
+    assert "devices" not in to_toml(load(tmp_path, ""))
+    assert load(tmp_path, FLEET, "federation.devices=[]") == load(tmp_path, "")
+
+
+def test_every_share_gets_its_clients():
+    thirds = tuple(Device(name, 1 / 3) for name in "abc")
+    assert clients_of(thirds, 10) == (4, 3, 3)
+    assert clients_of((Device("a", 0.29), Device("b", 0.71)), 100) == (29, 71)
+
+
+@pytest.mark.parametrize(
+    ("devices", "said"),
+    [
+        (
+            '[{name="a",share=1.0,memory="3 lots"}]',
+            "federation.devices.a.memory: a number of bytes must be one such as",
+        ),
+        ('[{name="a",share=1.0,memroy=3}]', "a key of federation.devices.a must be one of .*; did you mean 'memory'"),
+        ('[{name="a",share=1.0,memory=0}]', "federation.devices.a.memory must be at least 1, got 0"),
+        ('[{name="a",share=1.0,bytes=true}]', "federation.devices.a.bytes must be an integer, got true"),
+        ('[{name="a",share=0.0}]', "federation.devices.a.share must be above 0.0, got 0"),
+        ('[{name="a",share=0.4},{name="b",share=0.4}]', "the shares of the devices must sum to 1, got 0.8"),
+        ('[{name="a",share=0.5},{name="a",share=0.5}]', "devices must have different names, got 'a' twice"),
+        ('[{name="a",share=0.99},{name="b",share=0.01}]', "got none for 'b': its share is 0.01 of 10 clients"),
+        ("[{share=1.0}]", "federation.devices.0.name is missing"),
+        ('[{name="",share=1.0}]', "name must be 1 to 24 printable characters"),
+        ("[7]", "federation.devices.0 must be a table, got 7"),
+        ("7", r"devices must be an array of tables, \[\[federation.devices\]\], got 7"),
+        ('[{name="a",share=1.0,seconds=3}]', "'a' has seconds = 3 and no speed: give it macs_per_second or"),
+        ('[{name="a",share=1.0,macs_per_second=1,examples_per_second=1}]', "or examples_per_second, got both"),
+        ('[{name="a",share=1.0,macs_per_second=inf}]', "macs_per_second must be .*finite"),
+    ],
+)
+def test_what_is_wrong_with_a_class_is_said_in_one_line(tmp_path, devices, said):
+    with pytest.raises(ExperimentError, match=said) as raised:
+        load(tmp_path, FLEET, f"federation.devices={devices}")
+    assert "\n" not in str(raised.value)
+    assert str(raised.value).startswith("command line: ")
+
+
+def test_devices_are_a_fixed_assignment_and_the_only_one(tmp_path):
+    with pytest.raises(ExperimentError, match="devices need assignment = 'fixed', a client's device stays, got 'dyn"):
+        load(tmp_path, FLEET, "federation.assignment=dynamic")
+    with pytest.raises(ExperimentError, match="and so does assigned: leave one out"):
+        load(tmp_path, FLEET, f"federation.assigned={[1.0] * 10}")
+
+
+def test_their_settings_are_explained():
+    (group,) = [group for group in groups() if group.title == "federation.devices"]
+    assert [setting.key.rpartition(".")[2] for setting in group.settings] == [
+        "name", "share", "memory", "macs_per_second", "examples_per_second", "seconds", "bytes",
+    ]  # fmt: skip
