@@ -172,7 +172,7 @@ class _Run:
                         cohort,
                         run,
                         server=self.experiment.server,
-                        num_clients=federation.clients,
+                        num_clients=len(world.population.ids),
                     )
                     then = Checkpoint(now.round + 1, params, state)
                     record = self._record(then, report, absent, engine, started)
