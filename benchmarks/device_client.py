@@ -1,4 +1,4 @@
-"""One Flower message to a fresh client process of ResNet-18, and what it took: the other half of device_memory.py."""
+"""One Flower message to a fresh client process, and what it took: the other half of device_memory.py."""
 
 # ruff: noqa: E402, D101, D102, D103 (what is measured is what imports take, one after another)
 
@@ -20,16 +20,21 @@ import torch
 
 with_torch = peak()
 began = time.perf_counter()
+import flwr.supernode.runtime.run_clientapp  # noqa: F401 (what Flower starts for every message)
 from flwr.app import Context, Message, RecordDict
+from flwr.proto.message_pb2 import ObjectTree, PullObjectResponse, PushObjectRequest
+from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects
+from flwr.supercore.inflatable.inflatable_utils import pull_and_inflate_object_from_tree, push_objects
 from flwr.supercore.task_identity import TaskIdentity
 
 from fedfibos.flower.client_app import client_app
-from fedfibos.flower.messages import add_limit, add_outline, payload_in, payload_record
+from fedfibos.flower.messages import payload_in
 from fedfibos.flower.task import task_of
 from fedfibos.models import build
 
 with_imports, seconds = peak(), time.perf_counter() - began
-folder, config, outline, node = sys.argv[1], json.loads(sys.argv[2]), sys.argv[3] == "outline", json.loads(sys.argv[4])
+folder, case = Path(sys.argv[1]), json.loads(sys.argv[2])
+shape = tuple(case["shape"])
 
 
 class Images:
@@ -41,36 +46,50 @@ class Images:
 
     def batch(self, indices, augment=None):
         Images.first = Images.first or time.perf_counter()
-        return torch.ones(len(indices), 3, 32, 32)
+        return torch.ones(len(indices), *shape)
 
     def subset(self, indices):
         return self
 
 
 def task(config):
-    example = torch.zeros(2, 3, 32, 32)
-    return task_of(build("resnet18", num_classes=10, input_shape=(3, 32, 32)), config, example=example)
+    module = build(case["model"], num_classes=10, input_shape=shape, **case.get("options", {}))
+    return task_of(module, config, example=torch.zeros(2, *shape))
+
+
+def pulled(name):
+    """A piece of the message as it comes from the SuperNode."""
+    return PullObjectResponse.FromString((folder / name).read_bytes()).object_content
+
+
+def pushed(name, content):
+    """A piece of the answer as it goes to the SuperNode."""
+    return PushObjectRequest(object_id=name, object_content=content).SerializeToString()
 
 
 app = client_app(task, lambda context: Images())
-sent = Path(folder, "outline").read_bytes() if outline else None
 TaskIdentity.run_id, TaskIdentity.task_id, TaskIdentity.node_id = 1, 1, 1
-content = payload_record(Path(folder, "payload").read_bytes())
-message = Message(add_outline(add_limit(content, 600.0), sent), dst_node_id=1, message_type="train")
-message.metadata.__dict__["_message_id"] = "1"
+tree = ObjectTree.FromString((folder / "tree").read_bytes())
 began = time.perf_counter()
-reply = app(message, Context(1, 1, node, RecordDict(), config))
-payload_in(reply)
+message = pull_and_inflate_object_from_tree(tree, pulled, lambda name: None, return_type=Message)
+message.metadata.__dict__["_message_id"] = "1"
+reply = app(message, Context(1, 1, {"client-id": 0, **case.get("node", {})}, RecordDict(), case["config"]))
+if message.metadata.message_type == "train":
+    payload_in(reply)
+reply.metadata.__dict__["_message_id"] = reply.object_id
+push_objects(get_all_nested_objects(reply), pushed)
+about = reply.content.get("about")
 print(
     json.dumps(
         {
             "torch_mib": round(with_torch, 1),
             "imports_mib": round(with_imports - with_torch, 1),
             "import_seconds": round(seconds, 2),
-            "peak_above_torch_mib": round(peak() - with_torch, 1),
+            "peak_mib": round(peak(), 1),
             "peak_above_imports_mib": round(peak() - with_imports, 1),
-            "seconds_to_first_batch": round(Images.first - began, 3),
+            "seconds_to_first_batch": round((Images.first or began) - began, 3),
             "seconds": round(time.perf_counter() - began, 2),
+            "said": None if about is None else {key: about[key] for key in about},
         }
     )
 )

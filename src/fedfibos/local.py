@@ -13,11 +13,13 @@ from torch import Tensor, nn
 
 from fedfibos.backend.optimizers import optimiser
 from fedfibos.backend.recorded import Replayed, can_record
+from fedfibos.backend.reductions import all_finite
 from fedfibos.backend.workspace import Workspace
 from fedfibos.common.inputs import Inputs, forward
 from fedfibos.model import Model
 from fedfibos.params import Params
 from fedfibos.steps.drift import pull_of
+from fedfibos.steps.faulty_inputs import faulty_inputs
 from fedfibos.steps.loss import Loss, counted_of, distillation, loss_of
 from fedfibos.steps.nested import Constrain, drawn_members, enter, spread_out, take_over
 from fedfibos.submodel import Submodel
@@ -135,7 +137,8 @@ def local_training(
         observe: What to accumulate from each step's gradients; None: nothing.
 
     Raises:
-        LocalTrainingError: The client has no example, or a single one under batch normalisation.
+        LocalTrainingError: The client has no example, or a single one under batch normalisation; or (on a processor,
+            which need not be waited for) its batches have values that are not finite.
     """
     data, local = client.data, client.local
     if data is None or len(data) == 0:
@@ -175,6 +178,11 @@ def local_training(
         for inputs, labels in feed(model, data, batches, client.stream("augment"), model.device.type != "cpu"):
             run(inputs, labels)
     delta = start.sub_(trained) if counted is None else torch.where(counted, start.sub_(trained), 0.0)
+    if model.device.type == "cpu" and not (total_loss.isfinite() and all_finite(delta)):
+        with seeded(client.stream("dropout"), model.device):
+            why = faulty_inputs(feed(model, data, batches, client.stream("augment"), at_once=False))
+        if why is not None:
+            raise LocalTrainingError(why)
     return Upload(submodel, delta, total_loss / len(batches), len(batches), counted=counted)
 
 
@@ -206,6 +214,9 @@ class _Passes:
         slope = enter(self.work, at, member, self.trained, self.constrain)
         with self.local.autocast(self.model.device):
             logits = forward(at.module, inputs)
+            if len(logits) != len(labels):
+                got = f"{len(logits)} of {len(labels)}"
+                raise ValueError(f"the model must make logits of every example of a batch, got them of {got}")
             loss = self.loss(logits, labels)
             if teacher is not None:
                 loss = loss + self.local.distill * distillation(logits, teacher, self.local.temperature)

@@ -88,7 +88,7 @@ def federated_round(
         num_clients: Of the whole fleet, for control variates; None: the cohort is all of it.
 
     Raises:
-        NoUploadError: All clients were rejected; the message names each one's reason.
+        NoUploadError: All clients were rejected; the message names each one's reason. Or the merge was not finite.
         ValueError: No client, one twice, or clients in different rounds.
     """
     ids = [client.id for client in cohort]
@@ -96,7 +96,7 @@ def federated_round(
         raise ValueError(f"a cohort must be different clients, at least one, got {sorted(ids)}")
     if len(rounds := sorted({client.round for client in cohort})) > 1:
         raise ValueError(f"a cohort's clients must be in one round, got them in rounds {rounds}")
-    fleet, down = num_clients or len(ids), 0
+    fleet, down, up = num_clients or len(ids), 0, 0
     variate = server_variate(state, params, fleet) if any(client.local.scaffold for client in cohort) else None
 
     def jobs() -> Iterator[Job]:
@@ -109,8 +109,18 @@ def federated_round(
                 down += BYTES_PER_VALUE * submodel.num_held
                 yield corrected(state, variate, client, submodel), submodel
 
-    outcomes = run_in_turn(method, model, params, jobs()) if run is None else run(params, jobs())
-    next_state, next_params, report = merge(method, state, params, cohort, outcomes, server, fleet)
+    def outcomes() -> Iterator[tuple[Client, Upload | str]]:
+        nonlocal up
+        given = run_in_turn(method, model, params, jobs()) if run is None else run(params, jobs())
+        for client, outcome in given:
+            up += 0 if isinstance(outcome, str) else upload_bytes(outcome, params.layout)
+            yield client, outcome
+
+    try:
+        next_state, next_params, report = merge(method, state, params, cohort, outcomes(), server, fleet)
+    except NoUploadError as error:
+        error.bytes_down, error.bytes_up = down, up
+        raise
     return next_state, next_params, replace(report, bytes_down=down)
 
 

@@ -30,7 +30,11 @@ class NoUploadError(RuntimeError):
 
     Attributes:
         rejected: Client -> why, of those whose uploads it is due to.
+        bytes_down: Bytes that were sent to clients all the same.
+        bytes_up: Bytes that came from them.
     """
+
+    bytes_down = bytes_up = 0
 
     def __init__(self, message: str, rejected: Mapping[int, str] | None = None) -> None:
         super().__init__(message)

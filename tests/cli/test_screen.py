@@ -103,8 +103,18 @@ def test_one_seed_has_no_winner():
 
 
 def test_run_and_sweep_show_the_summary_that_is_asked_for(tiny, tmp_path, capsys):
-    assert main(["run", str(tiny), "--out", str(tmp_path / "run"), "--workers", "1"]) == 0
-    assert "mean of all 3" in capsys.readouterr().out
+    run = ["run", str(tiny), "--out", str(tmp_path / "run"), "--workers", "1"]
+    for options, heading, key in (
+        ([], "last evaluation", "last"),
+        (["--summary", "last20"], "mean of all 3", "last20"),
+        (["--summary", "best"], "best evaluation", "best"),
+    ):
+        assert main([*run, "--overwrite", *options]) == 0
+        shown = capsys.readouterr().out
+        head = [cell.strip() for cell in re.search(r"┃(.*accuracy.*)┃", shown).group(1).split("┃")]
+        assert head == ["accuracy", heading]
+        full = json.loads((tmp_path / "run" / "final.json").read_text())["global_accuracy"]["full"][key]
+        assert re.search(rf"│ global, full model +│ +{100 * full:.1f} % │", shown)
     (tmp_path / "study.toml").write_text('base = "tiny.toml"\nseeds = [0]\n')
     sweep = ["sweep", str(tmp_path / "study.toml"), "--out", str(tmp_path / "runs"), "--workers", "1"]
     assert main(sweep) == 0

@@ -6,6 +6,7 @@ import dataclasses
 import importlib
 import io
 import logging
+import math
 import re
 import socket
 import sys
@@ -21,14 +22,17 @@ from torch import nn
 
 from fedfibos.analysis.accuracy import answers
 from fedfibos.analysis.cost import cost
+from fedfibos.analysis.process_memory import process_memory, to_build
 from fedfibos.cli import main
 from fedfibos.cli.flower_commands import show_traffic
+from fedfibos.data import TensorData
 from fedfibos.flower import client_app, server_app
 from fedfibos.flower.demo import Outcome, Traffic
 from fedfibos.flower.launch import LaunchError, Processes, free_port
 from fedfibos.flower.measure import Limits, affordable_capacity, round_bytes
 from fedfibos.flower.meter import Meter
 from fedfibos.flower.new import FILES, TEMPLATE
+from fedfibos.flower.server_app import on_test_set
 from fedfibos.flower.task import FleetSettings, task_of
 from fedfibos.simulation import CheckpointStore
 from fedfibos.types import Client
@@ -113,19 +117,59 @@ def cost_of(task, capacity, examples):
     return cost(task.method, task.model, capacity, examples, task.local)
 
 
+BEFORE = 300 * 2**20
+"""Bytes that are resident before a device trains, in these tests."""
+
+
+def taken(task, capacity, examples):
+    """What a device that builds the whole model takes: its slices, if it has any, are derived there."""
+    costs = cost_of(task, capacity, examples)
+    params = task.model.initial_params()
+    submodel = task.method.extract(
+        task.model, task.method.init(params), params, Client(0, capacity, 0, task.seed, task.local)
+    )
+    building = to_build(task.model, submodel, whole=True)
+    return process_memory(BEFORE, costs.tensors, costs.bytes_down, costs.bytes_up, building)
+
+
 def test_capacity_by_memory():
     """Memory of a step falls with the width of a slice; the largest capacity within the limit is taken."""
     app = template_app()
     task = app.task(template_config(**{"method.name": "heterofl"}))
     examples = app.test({})
-    everything = cost_of(task, 1.0, examples).memory
-    assert affordable_capacity(task, examples, Limits(memory=everything)) == 1.0
-    assert affordable_capacity(task, examples, Limits(memory=everything - 1)) == 0.5
-    assert affordable_capacity(task, examples, Limits(memory=everything / 4)) < 0.5
+    everything, half = taken(task, 1.0, examples), taken(task, 0.5, examples)
+    assert affordable_capacity(task, examples, Limits(memory=everything), BEFORE) == 1.0
+    assert affordable_capacity(task, examples, Limits(memory=everything - 1), BEFORE) == 0.5
+    assert affordable_capacity(task, examples, Limits(memory=half - 1), BEFORE) == 0.25
     with pytest.raises(
-        WireError, match=r"no capacity down to 0.0625 keeps within memory-limit 1000: 0.0625 takes \d+ bytes of memory$"
+        WireError,
+        match=r"no capacity down to 0.0625 keeps within memory-limit 314572800: 0.0625 takes \d{9} bytes of memory, "
+        r"314572800 of them before it trains$",
     ):
-        affordable_capacity(task, examples, Limits(memory=1000))
+        affordable_capacity(task, examples, Limits(memory=BEFORE), BEFORE)
+
+
+def test_a_device_counts_its_own_process():
+    """What is resident there already, with its interpreter, imports and examples, is in what it takes."""
+    app = template_app()
+    task = app.task(template_config(**{"method.name": "heterofl"}))
+    with pytest.raises(WireError, match=r"0.0625 takes (\d+) bytes of memory, (\d+) of them before it trains$") as why:
+        affordable_capacity(task, app.test({}), Limits(memory=1e6))
+    least, before = map(int, re.findall(r"(\d+) (?:bytes|of them)", str(why.value)))
+    assert 200e6 < before < least < before + 60e6
+
+
+def test_the_servers_own_examples_are_looked_at():
+    """As in a simulation: before the first round, and as a fault of the data."""
+    app = template_app()
+    task, test = app.task(template_config()), app.test({})
+    inputs = torch.zeros(6, 1, 8, 8)
+    inputs[4, 0, 2, 3] = math.nan
+    broken = TensorData(inputs, torch.arange(6))
+    with pytest.raises(ValueError, match=r"^the server's data: 1 of 6 test examples .*; fill these inputs in"):
+        on_test_set(task, broken)
+    with pytest.raises(ValueError, match=r"^the server's data: 1 of 6 calibration examples .*; fill these inputs in"):
+        on_test_set(task, test, broken)
 
 
 def test_less_capacity_saves_a_mask_no_memory():
@@ -133,12 +177,20 @@ def test_less_capacity_saves_a_mask_no_memory():
     app = template_app()
     task = app.task(template_config())
     examples = app.test({})
-    everything = cost_of(task, 1.0, examples).memory
-    assert affordable_capacity(task, examples, Limits(memory=everything)) == 1.0
+    everything = taken(task, 1.0, examples)
+    assert affordable_capacity(task, examples, Limits(memory=everything), BEFORE) == 1.0
     with pytest.raises(
-        WireError, match=rf"memory-limit {everything - 1}: 0.0625 takes \d+ bytes of memory; a mask is trained"
+        WireError,
+        match=rf"memory-limit {BEFORE}: 0.0625 takes \d+ bytes of memory, \d+ of them before it trains; a mask is",
     ):
-        affordable_capacity(task, examples, Limits(memory=everything - 1))
+        affordable_capacity(task, examples, Limits(memory=BEFORE), BEFORE)
+
+
+def test_a_device_trains_nothing_whose_parameters_alone_are_too_large(monkeypatch):
+    monkeypatch.setattr("fedfibos.flower.measure.tried", None)
+    app = template_app()
+    with pytest.raises(WireError, match="a mask is trained"):
+        affordable_capacity(app.task(template_config()), app.test({}), Limits(memory=BEFORE), BEFORE)
 
 
 @pytest.mark.parametrize("method", ["fedfibos", "heterofl"])

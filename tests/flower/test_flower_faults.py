@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import re
 import shutil
 from dataclasses import replace
 
@@ -9,6 +11,8 @@ import pytest
 import torch
 from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 from local_grid import Deployment, LocalGrid, experiment_of, lines_of
+from safetensors import safe_open
+from safetensors.torch import save_file
 
 from fedfibos.data import TensorData
 from fedfibos.flower.client_app import client_app
@@ -326,6 +330,37 @@ def test_a_client_that_lost_its_score_is_named(tmp_path):
     first, second = lines_of(tmp_path / "run")
     assert first["rejected"] == {}
     assert "the server last counted round 0" in second["rejected"][str(BAD)]
+
+
+@pytest.mark.parametrize(
+    ("damage", "reason"),
+    [
+        (lambda row: row.fill_(math.nan), "must be finite and at least 0, got"),
+        (lambda row: row.sub_(1e30), "must be finite and at least 0, got"),
+        (lambda row: row[:-1].clone(), "must be float32 of shape"),
+        (lambda row: row.double(), "got float64 of shape"),
+    ],
+    ids=["nan", "below 0", "shorter", "double"],
+)
+def test_a_damaged_score_of_a_client_is_refused_by_name(tmp_path, damage, reason):
+    """No selection is made by it; the others go on."""
+    experiment = everyone(tmp_path, "method.sharing=client")
+    deployment = Deployment(experiment, state_dir=tmp_path / "devices", scores="client")
+
+    def spoils(asked, reply):
+        for path in (tmp_path / "devices").glob(f"score-{BAD}-*.safetensors"):
+            with safe_open(path, framework="pt") as file:
+                metadata, rows = file.metadata(), {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            save_file({name: damage(row) for name, row in rows.items()}, path, metadata)
+        return [reply]
+
+    deployment.node(BAD).tamper = in_training_only(spoils)
+    deployment.run(tmp_path / "run")
+    first, second = lines_of(tmp_path / "run")
+    assert first["rejected"] == {}
+    said = second["rejected"][str(BAD)]
+    assert reason in said
+    assert re.match(r"no mask: score-\d+-[0-9a-f]{16}\.safetensors cannot be read: the score of round 0 must be", said)
 
 
 def test_a_rejected_upload_does_not_count_in_a_client_held_score(tmp_path):

@@ -233,6 +233,37 @@ class Many(Base):
         return super().forward(x)
 
 
+class Nothing(Base):
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x) * torch.nan
+
+
+class Sparse(Base):
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x).to_sparse()
+
+
+def on_meta() -> nn.Module:
+    return nn.Sequential(nn.Linear(4, 5), nn.Linear(5, 3, device="meta"))
+
+
+@pytest.mark.parametrize(
+    ("made", "message"),
+    [
+        (Nothing, "its logits must be numbers, got nan in 6 of 6, of finite inputs"),
+        (Sparse, "its logits must be dense tensors (tensor.to_dense()), got torch.sparse_coo"),
+        (on_meta, "its parameters and buffers must have values, got '1.weight' on torch's meta device"),
+    ],
+)
+def test_logits_and_parameters_without_numbers_are_refused(made, message):
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+        check_module(made(), torch.rand(2, 4), 3)
+
+
+def test_inputs_that_are_no_numbers_are_not_the_models_fault():
+    check_module(Base(), torch.full((2, 4), torch.nan), 3)
+
+
 def test_a_module_that_trains_on_larger_batches_is_accepted():
     check_module(Many(), torch.rand(2, 4), 3)
 

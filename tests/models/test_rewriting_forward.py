@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from functools import partial
+from types import SimpleNamespace
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -13,6 +16,7 @@ from fedfibos.local import batch_indices, local_training
 from fedfibos.methods import FIARSE, FedAvg, FedFIbOS, HeteroFL
 from fedfibos.model import Model, model_of
 from fedfibos.params import Params
+from fedfibos.probes.state import changed_buffers
 from fedfibos.submodel import Mask, full
 from fedfibos.training import LocalTraining
 from fedfibos.types import Client
@@ -242,3 +246,88 @@ def one_parameter(module: Sharing) -> None:
 @pytest.mark.parametrize("tie", [apart, one_parameter])
 def test_pieces_of_one_memory_and_one_parameter_under_two_names_are_no_sharing(tie):
     assert model_of(Sharing(tie)).layout.size == 53 if tie is apart else 78
+
+
+class Keeps(Base):
+    """Keeps what it is given, and uses it beside the parameter."""
+
+    def __init__(self, keep) -> None:
+        super().__init__()
+        self.kept = keep(self.first.weight)
+
+
+@pytest.mark.parametrize(
+    "keep",
+    [
+        lambda weight: weight.data,
+        lambda weight: weight.detach()[2:4],
+        lambda weight: weight.t(),
+        lambda weight: [torch.zeros(1), weight.data],
+        lambda weight: {"w": (weight.data,)},
+        lambda weight: SimpleNamespace(w=weight.data),
+        lambda weight: partial(torch.add, weight.data),
+        lambda weight: (lambda w: lambda x: x @ w)(weight.data),
+    ],
+    ids=["data", "rows", "transposed", "list", "dict of tuples", "object", "partial", "closure"],
+)
+def test_a_plain_tensor_in_the_memory_of_a_parameter_is_refused(keep):
+    """In the copies that clients train it would keep the initial values."""
+    message = "'kept' keeps the memory of parameter 'first.weight' without being it, and would keep its initial values"
+    with pytest.raises(ValueError, match=message):
+        model_of(Keeps(keep))
+    outer = nn.Sequential(nn.Identity(), Keeps(keep))
+    with pytest.raises(ValueError, match=r"'1\.kept' keeps the memory of parameter '1\.first\.weight'"):
+        model_of(outer, example=data().inputs[:2])
+
+
+@pytest.mark.parametrize(
+    "keep",
+    [
+        lambda weight: weight,
+        lambda weight: [weight],
+        lambda weight: weight.data.clone(),
+        lambda weight: weight.numel(),
+        lambda weight: torch.zeros(0),
+    ],
+    ids=["itself", "in a list", "copy", "number", "empty"],
+)
+def test_what_is_the_parameter_itself_or_other_memory_is_taken(keep):
+    assert model_of(Keeps(keep), example=data().inputs[:2]).layout.size == 75
+
+
+def test_a_recurrent_layer_and_an_old_weight_norm_keep_no_such_tensor():
+    with pytest.warns(FutureWarning, match="deprecated"):
+        old = nn.utils.weight_norm(nn.Linear(5, 3))
+    for module in (nn.LSTM(3, 4), old):
+        assert model_of(module).layout.size > 0
+
+
+class Registers(Base):
+    """Makes a buffer in its first forward pass, and uses it from then on."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        if "mean" not in self._buffers:
+            self.register_buffer("mean", x.detach().mean(0))
+        return super().forward(x - self.mean)
+
+
+def test_a_buffer_that_forward_makes_is_no_clients_but_its_own():
+    """It is told of, and the next client begins without it."""
+    model, _ = made(Registers)
+    assert changed_buffers(model.module, data().inputs[:2]) == ["mean"]
+    params = model.initial_params()
+    alone = local_training(model, params, full(model.layout), client()).delta
+    other = TensorData(data().inputs + 3, data().labels)
+    local_training(model, params, full(model.layout), Client(4, 1.0, 0, 0, LOCAL, other))
+    assert torch.equal(local_training(model, params, full(model.layout), client()).delta, alone)
+
+
+class Shorter(Base):
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x[:4])
+
+
+def test_a_model_that_loses_examples_of_a_batch_is_told_as_such():
+    model, _ = made(Shorter, example=False)
+    with pytest.raises(ValueError, match="must make logits of every example of a batch, got them of 4 of 8"):
+        local_training(model, model.initial_params(), full(model.layout), client())

@@ -286,23 +286,73 @@ def test_mutated_payloads_are_refused(name, data):
 @settings(deadline=None, max_examples=80)
 def test_payloads_mutated_by_one_who_can_seal_them_never_crash(name, data):
     """With the checksum made anew, a payload is either refused or as well-formed as any."""
-    payload = sealed(data.draw(mutated(PAYLOADS[name][:-TOKEN_SIZE])))
+    decoded_or_refused(name, sealed(data.draw(mutated(PAYLOADS[name][:-TOKEN_SIZE]))))
+
+
+def decoded_or_refused(name, payload):
+    """Whether it was decoded; what is decoded is what is wanted, and what is not is refused in a line."""
     try:
         got = decode(name, payload)
-    except WireError:
-        return
+    except WireError as error:
+        lines = str(error).count("\n") + 1
+    else:
+        assert_sound(name, got)
+        return True
+    assert lines == 1
+    return False
+
+
+def assert_sound(name, got):
+    """What is decoded is what is wanted, with values that can be."""
     if isinstance(got, Upload):
         assert got.delta.shape == upload_of(submodel_of(name.removeprefix("upload "))).delta.shape
         assert math.isfinite(got.loss)
+        assert got.loss >= 0
         assert got.statistic is None or got.statistic.shape == (D,)
     elif isinstance(got, torch.Tensor):
         assert got.shape == (D,)
         assert bool(torch.isfinite(got).all())
+        assert bool((got >= 0).all())
     elif isinstance(got, Mask):
         assert 1 <= got.num_held <= budget(0.125, D) + LAYOUT.size - D
     else:
         assert got.submodel.gather(got.params.flat).numel() in (got.submodel.num_held, LAYOUT.size)
+        assert bool(torch.isfinite(got.params.flat).all())
         assert 0 < got.capacity <= 1
+
+
+def damaged(original: bytes, numbers: np.random.Generator) -> bytes:
+    """As :func:`mutated`, drawn a hundred times as fast; bits are flipped and bytes made extreme too."""
+    data = bytearray(original)
+    for _ in range(numbers.integers(1, 5)):
+        if not data:
+            break
+        front = numbers.random() < 0.5
+        at = int(numbers.integers(min(len(data), 120) if front else len(data)))
+        kind = numbers.integers(6)
+        if kind == 0:
+            data[at] ^= 1 << int(numbers.integers(8))
+        elif kind == 1:
+            data[at] = int(numbers.integers(256))
+        elif kind == 2:
+            data[at : at + 4] = (b"\x00\x00\xc0\x7f", b"\xff\xff\xff\xff", b"\x00\x00\x80\xff")[numbers.integers(3)]
+        elif kind == 3:
+            data[at:at] = numbers.bytes(int(numbers.integers(1, 41)))
+        elif kind == 4:
+            del data[at : at + int(numbers.integers(1, 41))]
+        elif numbers.random() < 0.2:
+            del data[at:]
+    return bytes(data)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", PAYLOADS)
+def test_a_hundred_thousand_damaged_payloads_are_decoded_or_refused(name):
+    """With the checksum made anew: nothing but the decoder stands between them and the server."""
+    numbers = np.random.default_rng(list(PAYLOADS).index(name))
+    body, each = PAYLOADS[name][:-TOKEN_SIZE], -(-100_000 // len(PAYLOADS))
+    taken = sum(decoded_or_refused(name, sealed(damaged(body, numbers))) for _ in range(each))
+    assert 0.01 * each < taken < 0.9 * each  # both ends of the decoder are met
 
 
 @given(st.binary(max_size=300))

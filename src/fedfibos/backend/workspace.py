@@ -48,6 +48,7 @@ class Workspace:
         self._buffers = [
             (owner, name, buffer) for owner in self.module.modules() for name, buffer in owner._buffers.items()
         ]
+        self._buffer_names = [(owner, frozenset(owner._buffers)) for owner in self.module.modules()]
         self._named_buffers = dict(self.module.named_buffers())
         self._held = [buffer for _, _, buffer in self._buffers if buffer is not None]
         self._initial = [buffer.clone() for buffer in self._held]
@@ -102,6 +103,10 @@ class Workspace:
         self._reattach()
         self._moved = False
         self.values.copy_(values)
+        for owner, known in self._buffer_names:
+            if len(owner._buffers) > len(known):  # a forward pass made more
+                for name in owner._buffers.keys() - known:
+                    del owner._buffers[name]
         for owner, name, buffer in self._buffers:
             owner._buffers[name] = buffer  # a module may have put another tensor in its place
         if self._held:

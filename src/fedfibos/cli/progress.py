@@ -69,13 +69,13 @@ class Tally:
             f"local {percent(self.evaluation['local']['mean'])}"
         )
 
-    def within(self, loss: float, width: int) -> str:
+    def within(self, record: Mapping[str, Any], width: int) -> str:
         """Loss, accuracies and traffic in so many characters: what is less important is left out, nothing is cut."""
-        pieces = [f"loss {loss:.3f}"]
+        pieces = [loss_of(record)]
         if self.evaluation is not None:
             whole, local = self.evaluation["global"], self.evaluation["local"]
             pieces += [f"global {percent(whole['full'])}", f"local {percent(local['mean'])}"]
-        whole_line = f"loss {loss:.3f}  {self.accuracies()}  {self.traffic()}"
+        whole_line = f"{pieces[0]}  {self.accuracies()}  {self.traffic()}"
         if len(whole_line) <= width:
             return whole_line
         while len(pieces) > 1 and len("  ".join(pieces)) > width:
@@ -86,6 +86,11 @@ class Tally:
         """Bytes so far, and rejected uploads if there are any."""
         rejected = f"  {self.rejected} rejected" if self.rejected else ""
         return f"down {decimal(self.down)}  up {decimal(self.up)}{rejected}"
+
+
+def loss_of(record: Mapping[str, Any]) -> str:
+    """The round's loss; of one that brought no usable upload, that it was skipped."""
+    return f"loss {record['loss']:.3f}" if "loss" in record else "skipped"
 
 
 BAR = 14
@@ -124,8 +129,7 @@ class PlainProgress:
         if first < number < self.rounds:
             left = f"  {duration((now - began) / (number - first) * (self.rounds - number))} left"
         self._print(
-            f"round {number}/{self.rounds}  loss {record['loss']:.3f}  {self.tally.accuracies()}  "
-            f"{self.tally.traffic()}{left}"
+            f"round {number}/{self.rounds}  {loss_of(record)}  {self.tally.accuracies()}  {self.tally.traffic()}{left}"
         )
 
     def warn(self, text: str) -> None:
@@ -171,7 +175,7 @@ class LiveProgress:
         self.tally.add(record)
         task = self.bar.tasks[0]
         taken = len(task.description) + BAR + 2 * len(str(int(task.total or 0))) + len("/0:00:00") + COLUMNS
-        state = self.tally.within(record["loss"], self.bar.console.width - taken)
+        state = self.tally.within(record, self.bar.console.width - taken)
         if not self.bar.tasks[0].started:  # the first round here: after a resumption not round 1
             self.bar.reset(self.task, completed=record["round"] - 1, state=state)
         self.bar.update(self.task, completed=record["round"], state=state)

@@ -11,33 +11,44 @@ from rich.filesize import decimal
 from rich.table import Table
 
 from fedfibos.common.formatting import duration, percent
-from fedfibos.runs.classes import rejected_lines
+from fedfibos.runs.classes import rejected_lines, skipped_line
 from fedfibos.runs.record import RunDirectory
 
 SUMMARIES = {"last": "last evaluation", "last20": "mean of the last 20 evaluations", "best": "best evaluation"}
 """Keys of an accuracy's summary in ``final.json``, and what they are."""
 
 
-def show_results(final: Mapping[str, Any], out: Path, console: Console) -> None:
-    """Print the accuracies of ``final.json``, the totals and where the run directory is."""
+def show_results(final: Mapping[str, Any], out: Path, console: Console, summary: str = "last") -> None:
+    """Print the accuracies of ``final.json``, the totals and where the run directory is.
+
+    Args:
+        final: The content of ``final.json``.
+        out: The run directory.
+        console: Where to.
+        summary: A key of :data:`SUMMARIES`.
+    """
     table = Table(title=f"{final['method']}, seed {final['seed']}, {final['rounds']} rounds")
     table.add_column("accuracy", no_wrap=True)
-    for column in ("last", mean_heading(evaluations_of(out)), "best"):
-        table.add_column(column, justify="right", no_wrap=True)
+    heading = mean_heading(evaluations_of(out)) if summary == "last20" else SUMMARIES[summary]
+    table.add_column(heading, justify="right", no_wrap=True)
+
+    def add(name: str, curve: Mapping[str, float | None]) -> None:
+        table.add_row(name, percent(curve[summary]))
+
     whole, local = final["global_accuracy"], final["local_accuracy"]
     submodels = whole["submodels"]
-    _add(table, "global, full model", whole["full"])
-    _add(table, "global, submodels: mean", submodels["mean"])
+    add("global, full model", whole["full"])
+    add("global, submodels: mean", submodels["mean"])
     for capacity in [key for key in submodels if key != "mean"]:
-        _add(table, f"  capacity {capacity}", submodels[capacity])
-    _add(table, "local: mean over clients", local["mean"])
+        add(f"  capacity {capacity}", submodels[capacity])
+    add("local: mean over clients", local["mean"])
     for capacity, curve in local["by_capacity"].items():
-        _add(table, f"  capacity {capacity}", curve)
+        add(f"  capacity {capacity}", curve)
     if "adjusted" in local:
-        _add(table, "local, adjusted: mean", local["adjusted"]["mean"])
+        add("local, adjusted: mean", local["adjusted"]["mean"])
     for score, title in (("balanced_accuracy", "balanced accuracy"), ("macro_f1", "macro F1")):
         if score in final:
-            _add(table, f"global, full: {title}", final[score]["full"])
+            add(f"global, full: {title}", final[score]["full"])
     console.print(table)
     if (majority := final.get("majority_share")) is not None:
         line = f"{percent(majority)} of the test examples are of the largest class: always answering it reaches that"
@@ -49,6 +60,8 @@ def show_results(final: Mapping[str, Any], out: Path, console: Console) -> None:
         f"{decimal(traffic['down'])} down, {decimal(traffic['up'])} up, {duration(final['seconds'])}{rejected}",
         f"run directory: {out}",
     ):
+        console.print(line, markup=False, highlight=False, soft_wrap=True)
+    if (line := skipped_line(final)) is not None:
         console.print(line, markup=False, highlight=False, soft_wrap=True)
     show_rejected(final, console)
 
@@ -78,7 +91,3 @@ def evaluations_of(run: Path) -> int:
 def mean_heading(evaluations: int) -> str:
     """Of a mean over the last 20 evaluations: how many there were."""
     return "mean of last 20" if evaluations >= 20 else f"mean of all {evaluations}"
-
-
-def _add(table: Table, name: str, curve: Mapping[str, float | None]) -> None:
-    table.add_row(name, *(percent(curve[key]) for key in ("last", "last20", "best")))

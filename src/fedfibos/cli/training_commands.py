@@ -39,6 +39,7 @@ def run(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print the settings, and parameters and bytes of each capacity; no run.")
     ] = False,
+    summary: SummaryOption = Summary.last,
 ) -> int:
     """Run an experiment, or go on with an interrupted one."""
     from fedfibos.config.experiment import load_experiment
@@ -63,11 +64,12 @@ def run(
     again += ["--data-dir", str(data_dir)] if data_dir is not None else []
     again += ["--device", device.value] if device is not Device.cpu else []
     again += ["--workers", str(workers)] if workers is not None else []
+    again += ["--summary", summary.value] if summary is not Summary.last else []
     options = {"workers": workers, "device": device.value, "data_dir": data_dir}
-    return _simulate(settings, out, again, resume=resume, overwrite=overwrite, **options)
+    return _simulate(settings, out, again, summary.value, resume=resume, overwrite=overwrite, **options)
 
 
-def _simulate(settings: Any, out: Path, again: Sequence[str], **options: Any) -> int:
+def _simulate(settings: Any, out: Path, again: Sequence[str], summary: str, **options: Any) -> int:
     """Run the engine, show its progress and results; Ctrl-C says how to resume (``again``)."""
     from fedfibos.cli.progress import progress_on
     from fedfibos.cli.results import show_results
@@ -91,7 +93,7 @@ def _simulate(settings: Any, out: Path, again: Sequence[str], **options: Any) ->
         return fail(f"{stop}; go on with: {shlex.join(again)}", INTERRUPTED)
     finally:
         progress.finish(final)
-    show_results(final, out, console)
+    show_results(final, out, console, summary)
     return CLASS_REJECTED if "rejected_classes" in final else 0
 
 

@@ -100,6 +100,8 @@ class Federation:
             number above 0 for every client, by id.
         dropout: Probability that a participant is handed its submodel and never answers, drawn for every client and
             round; of a cohort at least one answers.
+        patience: Rounds in turn that may bring no usable upload, or a merge that is not finite: each is skipped, and
+            leaves everything as it was. With the last of them the run stops.
     """
 
     clients: Positive
@@ -114,6 +116,7 @@ class Federation:
     assignment: Literal["fixed", "dynamic"] = "fixed"
     weighting: Weighting = "uniform"
     dropout: Annotated[float, Field(ge=0.0, lt=1.0, allow_inf_nan=False)] = 0.0
+    patience: Positive = 10
 
     def __post_init__(self) -> None:
         if self.cohort > self.clients:

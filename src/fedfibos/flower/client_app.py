@@ -14,6 +14,7 @@ from flwr.app import Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 
 from fedfibos.analysis.first_round import NeedsValuesError
+from fedfibos.analysis.process_memory import now_resident
 from fedfibos.backend.allocator import give_back_freed_memory
 from fedfibos.backend.determinism import reproducible
 from fedfibos.common.formatting import bytes_in
@@ -135,19 +136,20 @@ def _declare(task: MakeTask, data: MakeData, message: Message, context: Context)
         raise WireError(f"its data: {found}; {ADVICE}")
     if capacity is None and limits == Limits():
         raise WireError(f"the node config must have capacity, or a limit to measure it by ({', '.join(LIMITS)})")
+    before = now_resident()  # the examples included, the model not yet
     placed = _placed(task, context, outline_in(message))
     try:
-        capacity = _tried(placed, capacity, examples, limits)
+        capacity = _tried(placed, capacity, examples, limits, before)
     except NeedsValuesError:
         placed = _placed(task, context)
-        capacity = _tried(placed, capacity, examples, limits)
+        capacity = _tried(placed, capacity, examples, limits, before)
     return declaration(own, capacity, len(examples), placed.untrained_sha256)
 
 
-def _tried(task: Task, capacity: float | None, examples: Dataset, limits: Limits) -> float:
+def _tried(task: Task, capacity: float | None, examples: Dataset, limits: Limits, before: int) -> float:
     """The client's capacity, measured where it is not told; training with it has been tried."""
     if capacity is None:
-        capacity = affordable_capacity(task, examples, limits)
+        capacity = affordable_capacity(task, examples, limits, before)
     try_one_batch(task, capacity, examples)
     return capacity
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 
 from fedfibos.analysis.cost import tried
 from fedfibos.analysis.first_round import first_round
+from fedfibos.analysis.process_memory import now_resident, process_memory, to_build
 from fedfibos.common.user_code import describe_error
 from fedfibos.flower.accelerator import train_on_device
 from fedfibos.flower.task import Task
@@ -21,7 +22,7 @@ from fedfibos.method import ClientScored
 from fedfibos.params import Params
 from fedfibos.soundness import fault, signed_by
 from fedfibos.submodel import Submodel
-from fedfibos.types import Client, Dataset
+from fedfibos.types import Client, Dataset, download_bytes, upload_bytes
 from fedfibos.wire.coding import encode_download, encode_mask, encode_score, encode_upload
 from fedfibos.wire.envelope import token_of
 from fedfibos.wire.payload import WireError
@@ -42,7 +43,8 @@ class Limits:
     """What a device has; None: no limit.
 
     Attributes:
-        memory: Bytes of local training at its peak (:attr:`fedfibos.analysis.cost.Cost.memory`).
+        memory: Bytes that the client's process takes at most, as the operating system counts it
+            (:mod:`fedfibos.analysis.process_memory`).
         seconds: Seconds for a training step.
         traffic: Bytes that a round may send to the device and back.
     """
@@ -56,7 +58,7 @@ class Limits:
         return " and ".join(f"{name} {value:.12g}" for name, value in limits if value is not None)
 
 
-def affordable_capacity(task: Task, data: Dataset, limits: Limits) -> float:
+def affordable_capacity(task: Task, data: Dataset, limits: Limits, before: int | None = None) -> float:
     """The largest of :data:`CAPACITIES` that keeps within the limits in the method's first round.
 
     Slices are tried from the smallest up, so that no step is run that takes far more than the device has; masks, whose
@@ -67,15 +69,17 @@ def affordable_capacity(task: Task, data: Dataset, limits: Limits) -> float:
         task: Method, model and local training.
         data: The client's examples.
         limits: What the device has.
+        before: Bytes resident in this process before the model is built, the client's examples included; None: now.
 
     Raises:
         WireError: Not even the smallest capacity keeps within the limits, or the task cannot be trained here.
     """
-    best, why = None, ""
+    best, why, seen = None, "", [0]
+    before = now_resident() if before is None else before
     slices = _slices(task, data)
     for capacity in reversed(CAPACITIES) if slices else CAPACITIES:
         try:
-            over = _over(task, data, limits, capacity)
+            over = _over(task, data, limits, capacity, before, seen)
         except ValueError as error:  # no slice of the model is as small as this; no training on these examples
             why = str(error)
             continue
@@ -99,8 +103,11 @@ def _slices(task: Task, data: Dataset) -> bool:
     return False
 
 
-def _over(task: Task, data: Dataset, limits: Limits, capacity: float) -> str:
-    """What a capacity takes more of than there is, in words; empty where it keeps within the limits."""
+def _over(task: Task, data: Dataset, limits: Limits, capacity: float, before: int, seen: list[int]) -> str:
+    """What a capacity takes more of than there is, in words; empty where it keeps within the limits.
+
+    ``seen``: bytes of the tensors of the capacities that were tried; this one's are added.
+    """
     client = _client(task, capacity, data, 1)
     params, submodel = first_round(task.method, task.model, client)
     hint = ""
@@ -109,16 +116,33 @@ def _over(task: Task, data: Dataset, limits: Limits, capacity: float) -> str:
             "; a mask is trained in tensors of full size, whatever it holds: set capacity, or bytes-per-round, or "
             "choose a method that slices"
         )
-    if limits.memory is not None:
-        there = task.model.device
-        memory = tried(task.method, task.model, params.to(there), submodel.to(there), client)[1]
-        if memory > limits.memory:
-            return f"{capacity:g} takes {memory} bytes of memory{hint}"
+    if limits.memory is not None and (taken := _memory(task, client, params, submodel, before, limits.memory, seen)):
+        return f"{capacity:g} takes {taken} bytes of memory, {before} of them before it trains{hint}"
     if limits.traffic is not None and (sent := round_bytes(task, client, submodel, params)) > limits.traffic:
         return f"{capacity:g} takes {sent} bytes a round"
     if limits.seconds is not None and (seconds := step_seconds(task, capacity, data)) > limits.seconds:
         return f"{capacity:g} takes {seconds:.3g} s a step{hint}"
     return ""
+
+
+def _memory(
+    task: Task, client: Client, params: Params, submodel: Submodel, before: int, limit: float, seen: list[int]
+) -> int | None:
+    """Bytes that the client's process takes at most, where they are more than the limit; None where they are not.
+
+    What parameters and their gradients take is counted first, and what a capacity took that takes less: where that is
+    too much, nothing is trained.
+    """
+    there, layout = task.model.device, task.model.layout
+    sent = [download_bytes(submodel, layout), download_bytes(submodel, layout)]
+    building = to_build(task.model, submodel, task.model.has_values)
+    least = max(3 * 4 * submodel.local_layout(layout).size, *seen)
+    if (taken := process_memory(before, least, *sent, building)) > limit:
+        return taken
+    upload, tensors = tried(task.method, task.model, params.to(there), submodel.to(there), client)
+    seen.append(tensors)
+    taken = process_memory(before, tensors, sent[0], upload_bytes(upload, layout), building)
+    return taken if taken > limit else None
 
 
 def round_bytes(task: Task, client: Client, submodel: Submodel, params: Params | None = None) -> int:

@@ -12,6 +12,7 @@ import json
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
@@ -22,6 +23,7 @@ from fedfibos.method import ClientScored
 from fedfibos.runs.checkpoint import KEEP
 from fedfibos.runs.same_experiment import fixed_settings
 from fedfibos.scores.rows import MemoryRows
+from fedfibos.soundness import signed_by
 from fedfibos.submodel import Mask
 from fedfibos.types import Client, State, Upload
 from fedfibos.wire.payload import WireError
@@ -97,9 +99,28 @@ class HeldScore:
             with safe_open(self.path, framework="pt") as file:
                 if (file.metadata() or {}).get("task") != self._fingerprint():
                     return {}
-                return {int(name): file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+                return {int(name): self._sound(name, file.get_tensor(name)) for name in file.keys()}  # noqa: SIM118
         except (OSError, SafetensorError, ValueError) as error:
             raise WireError(f"{self.path.name} cannot be read: {str(error).splitlines()[0]}") from None
+
+    def _sound(self, name: str, row: Tensor) -> Tensor:
+        """The score of a round as it was written.
+
+        Raises:
+            ValueError: It is none: of another shape or type, or with values that no training gives.
+        """
+        size = self.task.model.layout.num_maskable
+        if row.dtype != torch.float32 or row.shape != (size,):
+            got = f"{str(row.dtype).removeprefix('torch.')} of shape {tuple(row.shape)}"
+            raise ValueError(f"the score of round {name} must be float32 of shape ({size},), got {got}")
+        bad = ~row.isfinite()
+        if "statistic" not in signed_by(self.task.method):
+            bad |= row < 0
+        if bad.any():
+            raise ValueError(
+                f"the score of round {name} must be finite and at least 0, got {int(bad.sum())} other values"
+            )
+        return row
 
     def _write(self, rows: Rounds) -> None:
         self.path.parent.mkdir(parents=True, exist_ok=True)

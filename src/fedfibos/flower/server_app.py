@@ -16,6 +16,7 @@ from fedfibos.analysis.accuracy import Trial, answers, evaluate
 from fedfibos.backend.determinism import reproducible
 from fedfibos.common.formatting import percent
 from fedfibos.common.norms import keeps_statistics
+from fedfibos.data.finite import ADVICE, not_finite
 from fedfibos.flower.accelerator import device_named
 from fedfibos.flower.client_app import MakeTask
 from fedfibos.flower.finished import Round, clients_of
@@ -220,8 +221,12 @@ def on_test_set(task: Task, test: Dataset, calibration: Dataset | None = None) -
     Where clients hold their scores, the server knows no submodel before it is told: the full model only.
 
     Raises:
-        ValueError: Batch normalisation without training examples to recalibrate it on, or no such device.
+        ValueError: Batch normalisation without training examples to recalibrate it on, no such device, or inputs that
+            are not finite.
     """
+    for what, data in (("test examples", test), ("calibration examples", calibration)):
+        if data is not None and (found := not_finite(data, what, "the server's ", LOG.warning)):
+            raise ValueError(f"the server's data: {found}; {ADVICE}")
     if keeps_statistics(task.model.module) and calibration is None:
         raise ValueError("a model with batch normalisation needs calibration data to be evaluated, got none")
 

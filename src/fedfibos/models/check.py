@@ -8,9 +8,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
+from fedfibos.backend.reductions import all_finite
 from fedfibos.common.copies import copy_module
 from fedfibos.common.draws import fixed_draws
-from fedfibos.common.inputs import Inputs, described, forward
+from fedfibos.common.inputs import Inputs, check_dense, described, forward
 from fedfibos.common.user_code import UserCodeError, run_user_code
 from fedfibos.params import check_finite, check_float32
 
@@ -29,6 +30,9 @@ def check_module(module: nn.Module, example: Inputs, num_classes: int, seed: int
     """
     if isinstance(module, torch.jit.ScriptModule):
         raise ValueError("it must give a plain nn.Module, got a scripted one")
+    for name, tensor in (*module.named_parameters(), *module.named_buffers()):
+        if tensor.is_meta:
+            raise ValueError(f"its parameters and buffers must have values, got {name!r} on torch's meta device")
     check_float32(module)
     if any(is_lazy(tensor) for tensor in (*module.parameters(), *module.buffers())):
         _evaluated(module, example, seed)
@@ -44,6 +48,7 @@ def check_module(module: nn.Module, example: Inputs, num_classes: int, seed: int
             "kept in it (a lambda, a hook) may refer to the module itself: make it a method"
         ) from error
     _check_logits(logits, 2, num_classes)
+    _check_numbers(logits, example)
     _check_other_sizes(module, example, num_classes, seed)
     for training in (False, True):
         _check_copy(module, example, num_classes, training=training)
@@ -111,8 +116,19 @@ def _check_logits(logits: object, examples: int, num_classes: int, when: str = "
     if got != (examples, num_classes):
         wanted = f"logits of shape ({examples}, {num_classes}), one a class"
         raise ValueError(f"it must map {examples} examples to {wanted}, got {got}{when}{_advice(logits)}")
+    if isinstance(logits, Tensor):
+        check_dense("its logits", logits)
     if isinstance(logits, Tensor) and not logits.is_floating_point():
         raise ValueError(f"logits must be of a floating-point type, got {logits.dtype}{when}")
+
+
+def _check_numbers(logits: object, example: Inputs) -> None:
+    """Raise ValueError where logits of finite inputs are no numbers: no loss of theirs is one."""
+    inputs = [example] if isinstance(example, Tensor) else example.values()
+    if not isinstance(logits, Tensor) or not all(all_finite(tensor) for tensor in inputs):
+        return
+    if bad := int(logits.isnan().sum()):
+        raise ValueError(f"its logits must be numbers, got nan in {bad} of {logits.numel()}, of finite inputs")
 
 
 def _advice(logits: object) -> str:

@@ -74,7 +74,7 @@ def changed_buffers(module: nn.Module, example: Inputs) -> list[str]:
         name
         for name, buffer in trial.module.named_buffers()
         if not is_normalisation(trial.module.get_submodule(name.rpartition(".")[0]))
-        and not torch.equal(buffer, before[name])
+        and (name not in before or not torch.equal(buffer, before[name]))
     ]
 
 

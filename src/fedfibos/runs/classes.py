@@ -64,3 +64,12 @@ def rejected_lines(final: Mapping[str, Any]) -> list[str]:
         f"took part in ({lost['reason']})"
         for capacity, lost in final.get("rejected_classes", {}).items()
     ]
+
+
+def skipped_line(final: Mapping[str, Any]) -> str | None:
+    """What ``final.json`` says of rounds without a usable upload."""
+    skipped = final.get("skipped_rounds", [])
+    if not skipped:
+        return None
+    rounds = ", ".join(map(str, skipped[:5])) + (", ..." if len(skipped) > 5 else "")
+    return f"{len(skipped)} of {final['rounds']} rounds were skipped, without a usable upload: {rounds}"

@@ -139,9 +139,13 @@ class RunDirectory:
             directory._drop_unfinished_line()
         return directory
 
-    def abandon(self) -> None:
-        """Remove what was written, and the directory if nothing else is in it, unless a round was finished."""
-        if not begun(self.path):
+    def abandon(self, nothing_counted: bool = False) -> None:
+        """Remove what was written, and the directory if nothing else is in it, unless a round was finished.
+
+        Args:
+            nothing_counted: Whether all rounds that were finished brought nothing.
+        """
+        if nothing_counted or not begun(self.path):
             remove_own(self.path)
             (self.path / LOCK).unlink(missing_ok=True)
             with suppress(OSError):  # not empty

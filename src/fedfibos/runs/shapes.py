@@ -71,7 +71,8 @@ class Line(TypedDict):
     """One round of ``rounds.jsonl``, of a simulation or a fleet."""
 
     round: Count
-    loss: float
+    loss: NotRequired[float]
+    skipped_round: NotRequired[str]
     rejected: dict[str, str]
     bytes: Traffic
     seconds: float
@@ -95,6 +96,7 @@ class Final(TypedDict):
     rejected: Count
     silent: NotRequired[Count]
     devices: NotRequired[dict[str, dict[str, Any]]]
+    skipped_rounds: NotRequired[list[int]]
 
 
 class FleetFinal(TypedDict):

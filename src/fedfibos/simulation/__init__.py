@@ -1,8 +1,9 @@
 """The in-process engine: rounds loop, workers, checkpoints."""
 
 from fedfibos.runs.checkpoint import Checkpoint, CheckpointStore
-from fedfibos.simulation.engine import Interrupted, num_workers, simulate
+from fedfibos.simulation.engine import num_workers, simulate
 from fedfibos.simulation.failures import WorkerError
+from fedfibos.simulation.interrupts import Interrupted
 from fedfibos.simulation.population import Population
 from fedfibos.simulation.world import World, build_world
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import signal
-import threading
+import math
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -16,7 +15,7 @@ from fedfibos.analysis.accuracy import evaluate
 from fedfibos.backend.determinism import reproducible
 from fedfibos.backend.recorded import EXPERIMENTAL
 from fedfibos.config.experiment import Experiment, to_toml
-from fedfibos.round import RoundReport, federated_round
+from fedfibos.round import RoundReport, RunClients, federated_round
 from fedfibos.runs.checkpoint import Checkpoint, CheckpointStore
 from fedfibos.runs.classes import rejected_classes
 from fedfibos.runs.environment import usable_cores
@@ -24,17 +23,12 @@ from fedfibos.runs.made import DEALT, FITTED, INITIAL
 from fedfibos.runs.record import RunDirectory, check_usable
 from fedfibos.runs.summary import summarise
 from fedfibos.simulation.dropout import draw_silent, leaving_out
+from fedfibos.simulation.interrupts import Interrupted, deferred_interrupt
+from fedfibos.simulation.skipped import Skipped
 from fedfibos.simulation.workers import Executor, executor
 from fedfibos.simulation.world import Warn, World, build_world, setting_of
-from fedfibos.soundness import first_state
-
-
-class Interrupted(Exception):
-    """Ctrl-C or SIGTERM: the round was finished and a checkpoint written."""
-
-    def __init__(self, finished_rounds: int) -> None:
-        super().__init__(f"interrupted after round {finished_rounds}")
-        self.finished_rounds = finished_rounds
+from fedfibos.soundness import NoUploadError, first_state
+from fedfibos.types import Client
 
 
 def simulate(
@@ -70,7 +64,8 @@ def simulate(
 
     Raises:
         Interrupted: After Ctrl-C, once the round is finished and a checkpoint is written.
-        NoUploadError: Every client of a round was rejected; the checkpoint before that round is kept.
+        NoUploadError: ``federation.patience`` rounds in turn brought no usable upload, or the run none at all; the
+            checkpoint before is kept, where a round counted.
     """
     config = to_toml(experiment)
     check_usable(out, config, resume=resume, overwrite=overwrite)  # before the data are loaded
@@ -95,7 +90,8 @@ def simulate(
             directory.go_on(checkpoint.round, config, on_warning)
             if checkpoint.round:
                 on_resume(directory.rounds())
-            run = _Run(experiment, world, directory, store, on_round, on_warning)
+            skipped = Skipped(experiment.federation, directory.rounds())
+            run = _Run(experiment, world, directory, store, on_round, on_warning, skipped)
             for line in world.cautions(checkpoint.round, checkpoint.state, checkpoint.params):
                 on_warning(line)
             if experiment.run.cuda_graphs:
@@ -106,22 +102,32 @@ def simulate(
                 checkpoint = run.rounds(checkpoint, engine)
             finally:
                 engine.close()
-        except BaseException:
-            directory.abandon()
+        except BaseException as error:
+            directory.abandon(isinstance(error, NoUploadError) and skipped.none_counted)
             raise
-        rounds = directory.rounds()
-        final = {
-            "method": experiment.method.name,
-            "seed": experiment.seed,
-            "rounds": checkpoint.round,
-            "params_sha256": checkpoint.params.sha256(),
-            **summarise(rounds),
-            **({} if fleet is None else {"devices": fleet.record()}),
-        }
-        if lost := rejected_classes(rounds, partial(_took_part, experiment.federation.cohort, world)):
-            final["rejected_classes"] = lost
+        final = _final(experiment, world, directory.rounds(), checkpoint)
+        if fleet is not None:
+            final["devices"] = fleet.record()
         directory.finish(final)
         return final
+
+
+def _final(
+    experiment: Experiment, world: World, rounds: Sequence[Mapping[str, Any]], last: Checkpoint
+) -> dict[str, Any]:
+    """The content of ``final.json``."""
+    final: dict[str, Any] = {
+        "method": experiment.method.name,
+        "seed": experiment.seed,
+        "rounds": last.round,
+        "params_sha256": last.params.sha256(),
+        **summarise(rounds),
+    }
+    if skipped := [record["round"] for record in rounds if "skipped_round" in record]:
+        final["skipped_rounds"] = skipped
+    if lost := rejected_classes(rounds, partial(_took_part, experiment.federation.cohort, world)):
+        final["rejected_classes"] = lost
+    return final
 
 
 def _took_part(cohort: int, world: World, record: Mapping[str, Any]) -> Iterator[tuple[int, float]]:
@@ -151,12 +157,13 @@ class _Run:
     store: CheckpointStore
     on_round: Callable[[dict[str, Any]], None]
     on_warning: Warn
+    skipped: Skipped
 
     def rounds(self, now: Checkpoint, engine: Executor) -> Checkpoint:
         """Run the rounds that are left."""
         world, federation = self.world, self.experiment.federation
         written = now.round
-        with _deferred_interrupt() as interrupted:
+        with deferred_interrupt() as interrupted:
             while now.round < federation.rounds:
                 started = time.perf_counter()
                 ids = world.population.cohort(federation.cohort, now.round)
@@ -164,21 +171,11 @@ class _Run:
                 cohort = world.population.clients(ids, now.round)
                 run = leaving_out(engine.train, absent) if absent else engine.train
                 try:
-                    state, params, report = federated_round(
-                        world.method,
-                        world.model,
-                        now.state,
-                        now.params,
-                        cohort,
-                        run,
-                        server=self.experiment.server,
-                        num_clients=len(world.population.ids),
-                    )
-                    then = Checkpoint(now.round + 1, params, state)
-                    record = self._record(then, report, absent, engine, started)
+                    then, report, why = self._round(now, cohort, run)
+                    record = self._record(then, report, absent, engine, started, why)
                     self.directory.append_round(record)
                 except BaseException:
-                    if written < now.round:
+                    if written < now.round and not self.skipped.none_counted:
                         with suppress(OSError):  # a full disk: what went wrong first is what is told
                             self.store.save(now)
                     raise
@@ -197,20 +194,53 @@ class _Run:
                     raise Interrupted(now.round)
         return now
 
+    def _round(
+        self, now: Checkpoint, cohort: Sequence[Client], run: RunClients
+    ) -> tuple[Checkpoint, RoundReport, str | None]:
+        """The next round; where it brings nothing, everything as it was, and why.
+
+        Raises:
+            NoUploadError: That was ``federation.patience`` times in turn.
+        """
+        try:
+            state, params, report = federated_round(
+                self.world.method,
+                self.world.model,
+                now.state,
+                now.params,
+                cohort,
+                run,
+                server=self.experiment.server,
+                num_clients=len(self.world.population.ids),
+            )
+        except NoUploadError as error:
+            self.on_warning(self.skipped.skip(now.round + 1, error))
+            ids = tuple(client.id for client in cohort)
+            report = RoundReport(ids, error.rejected, math.nan, error.bytes_down, error.bytes_up)
+            return Checkpoint(now.round + 1, now.params, now.state), report, str(error)
+        self.skipped.over()
+        return Checkpoint(now.round + 1, params, state), report, None
+
     def _record(
-        self, now: Checkpoint, report: RoundReport, absent: frozenset[int], engine: Executor, started: float
+        self,
+        now: Checkpoint,
+        report: RoundReport,
+        absent: frozenset[int],
+        engine: Executor,
+        started: float,
+        skipped: str | None,
     ) -> dict[str, Any]:
-        """The round's line of ``rounds.jsonl``, with an evaluation where one is due."""
+        """The round's line of ``rounds.jsonl``, with an evaluation where one is due; ``skipped``: why it is."""
         rejected = {client: reason for client, reason in report.rejected.items() if client not in absent}
-        for client, reason in rejected.items():
+        for client, reason in rejected.items() if skipped is None else ():
             self.on_warning(f"round {now.round}: client {client} was rejected: {reason}")
         record: dict[str, Any] = {
             "round": now.round,
-            "loss": report.loss,
+            **({"loss": report.loss} if skipped is None else {"skipped_round": skipped}),
             "rejected": {str(client): reason for client, reason in rejected.items()},
             "bytes": {"down": report.bytes_down, "up": report.bytes_up},
         }
-        if rejected:  # else the seed gives them back
+        if rejected or skipped is not None:  # else the seed gives them back
             record["participants"] = list(report.participants)
         if self.experiment.federation.dropout:
             record["silent"] = sorted(absent)
@@ -229,24 +259,3 @@ class _Run:
             )
         record["seconds"] = round(time.perf_counter() - started, 4)
         return record
-
-
-@contextmanager
-def _deferred_interrupt() -> Iterator[threading.Event]:
-    """Turn Ctrl-C or SIGTERM into an event that the loop looks at between rounds; a second one stops at once."""
-    event = threading.Event()
-    if threading.current_thread() is not threading.main_thread():
-        yield event
-        return
-
-    def note(number: int, frame: object) -> None:
-        if event.is_set():
-            raise KeyboardInterrupt
-        event.set()
-
-    before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield event
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
