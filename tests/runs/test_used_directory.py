@@ -98,7 +98,7 @@ def test_a_run_that_failed_later_keeps_its_rounds(tmp_path, experiment, monkeypa
     federated_round = engine.federated_round
     monkeypatch.setattr(engine, "federated_round", second_fails)
     with pytest.raises(NoUploadError):
-        simulate(experiment, out, workers=1)
+        simulate(other(tmp_path, "federation.patience=1"), out, workers=1)
     assert len((out / "rounds.jsonl").read_text().splitlines()) == 1
     assert (out / "checkpoint" / "round-000001").is_dir()
 

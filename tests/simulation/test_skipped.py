@@ -72,9 +72,9 @@ def break_rounds(monkeypatch):
         split = load(name, folder, *args, **kwargs)
         return replace(split, train=Broken(split.train))
 
-    def a_round(method, model, state, params, cohort, run=None):
+    def a_round(method, model, state, params, cohort, *more, **options):
         Broken.now = cohort[0].round + 1
-        return honest(method, model, state, params, cohort, run)
+        return honest(method, model, state, params, cohort, *more, **options)
 
     honest = engine.federated_round
     monkeypatch.setattr(world, "load", loaded)
