@@ -241,6 +241,7 @@ def test_the_derived_digits_experiments():
         ("local.lr=nan", "command line: local.lr must be a finite number, got nan"),
         ("local.lr.x=1", "command line: local.lr must be a number, got {'x': 1}"),
         ("local.steps=0", "command line: local.steps must be at least 1, got 0"),
+        ("local.steps=1e3", "command line: local.steps must be an integer, got 1000.0"),
         ("local.steps=2.5", "command line: local.steps must be an integer, got 2.5"),
         ("local.milestones=[1,2.5]", "command line: local.milestones.1 must be an integer, got 2.5"),
         ("local=3", "command line: local must be a table, got 3"),

@@ -26,7 +26,7 @@ LARGE = {**MLP, "options": {"hidden": [4000, 4000]}}
 def compare(case, capacity):
     task = task_in(case)
     said, took = predicted(task, case, capacity) / MIB, measured(case, task, capacity)["peak_mib"]
-    assert took <= said <= 1.5 * took
+    assert took <= said <= 1.6 * took
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -187,7 +187,8 @@ def test_a_client_that_raises(tmp_path, caplog):
 
 def test_a_client_without_data_gives_the_simulators_reason(tmp_path):
     """A client that cannot train says why in the same words in both engines; here before any round."""
-    experiment = everyone(tmp_path, "local.batch_size=1", "model.norm=batch", "model.options.channels=[4,4]")
+    single = ("local.batch_size=1", "model.norm=batch", "model.options.channels=[4,4]", "federation.patience=1")
+    experiment = everyone(tmp_path, *single)
     with pytest.raises(NoUploadError) as simulated:
         simulate(experiment, tmp_path / "simulated", workers=1)
     with pytest.raises(

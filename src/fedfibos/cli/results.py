@@ -61,8 +61,8 @@ def show_results(final: Mapping[str, Any], out: Path, console: Console, summary:
         f"run directory: {out}",
     ):
         console.print(line, markup=False, highlight=False, soft_wrap=True)
-    if (line := skipped_line(final)) is not None:
-        console.print(line, markup=False, highlight=False, soft_wrap=True)
+    if (skipped := skipped_line(final)) is not None:
+        console.print(skipped, markup=False, highlight=False, soft_wrap=True)
     show_rejected(final, console)
 
 

@@ -132,7 +132,8 @@ def _translated(error: ValidationError, path: str) -> ExperimentError:
     if kind == "literal":
         near = did_you_mean(str(got), re.findall("'(.*?)'", wanted))
         wanted = f"one of {wanted}"
-    return ExperimentError(f"{key} must be {wanted}, got {toml_text(got)}{near}", key)
+    text = repr(got) if kind == "int" and isinstance(got, float) else toml_text(got)  # 1000.0, not 1000
+    return ExperimentError(f"{key} must be {wanted}, got {text}{near}", key)
 
 
 def _named(text: str, inner: str, key: str, values: object) -> ExperimentError:

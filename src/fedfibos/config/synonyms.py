@@ -71,6 +71,9 @@ ELSEWHERE = {
 
 OURS = {word: key for key, words in ELSEWHERE.items() for word in words.split()}
 
+RUN_TOGETHER = {word.replace("_", ""): key for word, key in reversed(OURS.items())}
+"""The same without underscores, as in ``learningRate``."""
+
 WITHIN = {
     "local.gamma": "local.decay",
     "local.beta": "local.betas",
@@ -97,7 +100,7 @@ def synonym(path: str, keys: Iterable[str]) -> str | None:
     """The key or option that a dotted name of another program stands for; None: nobody knows it.
 
     Args:
-        path: What was written; hyphens and capitals do not matter.
+        path: What was written; hyphens, underscores and capitals do not matter.
         keys: The keys that there are, dotted; ``model.options.*`` stands for any below it.
 
     Example:
@@ -107,7 +110,7 @@ def synonym(path: str, keys: Iterable[str]) -> str | None:
     known = set(keys)
     written = path.lower().replace("-", "_")
     leaf = written.rpartition(".")[2]
-    for key in (WITHIN.get(written), OURS.get(leaf)):
+    for key in (WITHIN.get(written), OURS.get(leaf), RUN_TOGETHER.get(leaf.replace("_", ""))):
         if key is not None and (key in known or key.startswith("--") or f"{key.rpartition('.')[0]}.*" in known):
             return key
     return None

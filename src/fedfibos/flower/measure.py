@@ -134,14 +134,14 @@ def _memory(
     too much, nothing is trained.
     """
     there, layout = task.model.device, task.model.layout
-    sent = [download_bytes(submodel, layout), download_bytes(submodel, layout)]
+    down = download_bytes(submodel, layout)
     building = to_build(task.model, submodel, task.model.has_values)
     least = max(3 * 4 * submodel.local_layout(layout).size, *seen)
-    if (taken := process_memory(before, least, *sent, building)) > limit:
+    if (taken := process_memory(before, least, down, down, building)) > limit:
         return taken
     upload, tensors = tried(task.method, task.model, params.to(there), submodel.to(there), client)
     seen.append(tensors)
-    taken = process_memory(before, tensors, sent[0], upload_bytes(upload, layout), building)
+    taken = process_memory(before, tensors, down, upload_bytes(upload, layout), building)
     return taken if taken > limit else None
 
 

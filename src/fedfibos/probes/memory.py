@@ -41,9 +41,9 @@ def _check_plain(module: nn.Module) -> None:
     """Raise ValueError where a tensor that is no parameter lies in the memory of a trained one."""
     named = dict(module.named_parameters())
     theirs: dict[int, list[tuple[str, Tensor]]] = {}
-    for name, parameter in named.items():
-        if parameter.requires_grad and parameter.layout == torch.strided and parameter.numel():
-            theirs.setdefault(parameter.untyped_storage().data_ptr(), []).append((name, parameter))
+    for name, trained in named.items():
+        if trained.requires_grad and trained.layout == torch.strided and trained.numel():
+            theirs.setdefault(trained.untyped_storage().data_ptr(), []).append((name, trained))
     known = {id(tensor) for tensor in (*named.values(), *module.buffers())}
     for prefix, owner in module.named_modules():
         for key, value in vars(owner).items():
