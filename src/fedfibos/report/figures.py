@@ -47,15 +47,10 @@ Line = list[tuple[float, Spread]]
 
 def accuracy_curves(problem: Problem, looks: Mapping[str, Look], slug: str) -> Figure:
     """Global accuracy over rounds, of the submodels (mean over capacities) and of the full model; over megabytes."""
-    panels: tuple[tuple[str, str, Read, Callable[[Group, Read], Line]], ...] = (
-        ("submodels, accuracy in %", ROUNDS, _submodels, _by_round),
-        ("full model, accuracy in %", ROUNDS, _full, _by_round),
-        ("submodels, accuracy in %", "MB sent, both ways", _submodels, _by_bytes),
-    )
 
     def draw(layout: Layout) -> MatplotlibFigure:
-        canvas, axes = _panels(layout, len(panels), across=3)
-        for pane, (y, x, read, line_of) in zip(axes, panels, strict=True):
+        canvas, axes = _panels(layout, len(ACCURACY_PANELS), across=3)
+        for pane, (y, x, read, line_of) in zip(axes, ACCURACY_PANELS, strict=True):
             _name(pane, x, y)
             for place, group in enumerate(problem.groups):
                 _draw(pane, line_of(group, read), looks[group.label], place, len(problem.groups), scale=100)
@@ -265,3 +260,11 @@ def _point(pane: Axes, x: float, mean: float, sd: float | None, look: Look, plac
     )
     pane.update_datalim([(x, mean - (sd or 0.0)), (x, mean + (sd or 0.0))])
     pane.autoscale_view()
+
+
+ACCURACY_PANELS: tuple[tuple[str, str, Read, Callable[[Group, Read], Line]], ...] = (
+    ("submodels, accuracy in %", ROUNDS, _submodels, _by_round),
+    ("full model, accuracy in %", ROUNDS, _full, _by_round),
+    ("submodels, accuracy in %", "MB sent, both ways", _submodels, _by_bytes),
+)
+"""Name of the vertical and of the horizontal axis, what is shown, over what."""

@@ -13,6 +13,7 @@ from fedfibos.common.extras import extra
 from fedfibos.report import figures, paper, tables
 from fedfibos.report.devices import by_device
 from fedfibos.report.drawing import Figure
+from fedfibos.report.explore import explore_page
 from fedfibos.report.forest import forest
 from fedfibos.report.groups import Problem, Sorted
 from fedfibos.report.labels import file_name, free_name
@@ -25,6 +26,10 @@ from fedfibos.report.table import Table, latex, markdown
 
 with extra("report"):
     import jinja2
+
+
+EXPLORE = "explore.html"
+"""The page of curves to explore, in the folder beside the report."""
 
 
 @dataclass(frozen=True)
@@ -81,6 +86,7 @@ class Report:
     runs: Table
     facts: tuple[tuple[str, str], ...]
     summary: str
+    looks: Mapping[str, Look]
 
     def tables(self) -> list[Table]:
         """Every table, in the order of the page."""
@@ -124,11 +130,12 @@ def build_report(paths: Iterable[Path], against: str | None = None, summary: str
         tables.runs(content),
         _facts(content),
         tables.STATISTICS[summary],
+        drawn,
     )
 
 
 def write_report(report: Report, out: Path) -> list[Path]:
-    """Write the page, and figures (SVG, PDF, PNG) and tables (LaTeX, Markdown) into a folder beside it.
+    """Write the page and a folder beside it: figures (SVG, PDF, PNG), tables (LaTeX, Markdown), curves to explore.
 
     Args:
         report: What to show.
@@ -139,7 +146,10 @@ def write_report(report: Report, out: Path) -> list[Path]:
     """
     folder = out.with_name(f"{out.stem}-files")
     folder.mkdir(parents=True, exist_ok=True)
-    written = {out: html(report).encode()}
+    written = {out: html(report, f"{folder.name}/{EXPLORE}").encode()}
+    if report.sections:
+        curves = explore_page([(section.slug, section.problem) for section in report.sections], report.looks)
+        written[folder / EXPLORE] = curves.encode()
     for figure in report.figures():
         written |= {folder / f"{figure.slug}{ending}": content for ending, content in figure.files().items()}
     for table in report.tables():
@@ -148,13 +158,13 @@ def write_report(report: Report, out: Path) -> list[Path]:
     for path, data in written.items():
         write_whole(path, data)
     for path in folder.iterdir():
-        if path.suffix in (".svg", ".pdf", ".png", ".tex", ".md") and path not in written:
+        if path.suffix in (".svg", ".pdf", ".png", ".tex", ".md", ".html") and path not in written:
             path.unlink()
     return list(written)
 
 
-def html(report: Report) -> str:
-    """The page: all in one file, nothing is loaded from elsewhere."""
+def html(report: Report, explore: str | None = None) -> str:
+    """The page: all in one file, nothing is loaded from elsewhere. ``explore``: address of the curves' page."""
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("fedfibos.report", "."),
         autoescape=True,
@@ -163,7 +173,8 @@ def html(report: Report) -> str:
         lstrip_blocks=True,
     )
     environment.filters["data_url"] = data_url
-    return environment.get_template("page.html.jinja").render(report=report, version=version("fedfibos"))
+    page = environment.get_template("page.html.jinja")
+    return page.render(report=report, explore=explore, version=version("fedfibos"))
 
 
 def data_url(svg: bytes) -> str:
