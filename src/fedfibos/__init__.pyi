@@ -21,6 +21,7 @@ from .data.partition import partition as partition
 from .data.torch_dataset import dataset_of as dataset_of
 from .export.formats import export_submodel as export_submodel
 from .export.formats import submodel_module as submodel_module
+from .export.int8 import export_int8 as export_int8
 from .export.sparse import read_sparse as read_sparse
 from .flower import SubmodelStrategy as SubmodelStrategy
 from .flower import Task as Task

@@ -265,6 +265,32 @@ def test_export_from_a_run_loads_without_the_package(runs, tmp_path, run, suffix
     assert done.stdout.strip() in ("(3, 10)", "8", "11")
 
 
+@pytest.mark.parametrize(
+    ("run", "capacity", "suffix", "said"),
+    [
+        ("shared", "0.25", ".pt2", "no smaller or faster than it; fedfibos-channels and the other methods of slices"),
+        ("shared", "0.25", ".sparse.safetensors", "and no faster than it; fedfibos-channels"),
+        ("shared", "1", ".safetensors", ""),
+        ("heterofl", "0.25", ".safetensors", ""),
+    ],
+)
+def test_a_mask_says_that_its_file_is_no_smaller_and_what_is(runs, tmp_path, capsys, run, capacity, suffix, said):
+    assert main(["export", str(runs / run), "--capacity", capacity, "--out", str(tmp_path / f"a{suffix}")]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == (2 if said else 1)
+    assert said in lines[-1]
+
+
+def test_a_file_of_8_bits_says_what_it_does_to_the_accuracy(runs, tmp_path, capsys):
+    out = tmp_path / "new" / "a.onnx"
+    assert main(["export", str(runs / "heterofl"), "--capacity=0.25", f"--out={out}", "--int8=static"]) == 0
+    assert re.search(r"of 360 test examples [\d.]+ % right, [\d.]+ % before int8, which took", capsys.readouterr().out)
+    assert (
+        main(["export", str(runs / "heterofl"), "--capacity=0.25", f"--out={tmp_path / 'a.pt2'}", "--int8=static"]) == 2
+    )
+    assert "int8 is for a file that ends in .onnx, got 'a.pt2'" in capsys.readouterr().err
+
+
 def test_personal_submodels_need_a_client(runs, tmp_path, capsys):
     out = tmp_path / "a.safetensors"
     assert main(["export", str(runs / "client"), "--capacity", "0.25", "--out", str(out)]) == 2

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from fedfibos.cli.code_folders import search_beside
-from fedfibos.cli.options import ComputeOn, DataDir, Device, RunArgument, check_device, not_an_option
+from fedfibos.cli.options import ComputeOn, DataDir, Device, Int8, RunArgument, check_device, not_an_option
 from fedfibos.cli.terminal import console_here
 
 
@@ -48,23 +48,27 @@ def export(
     capacity: Annotated[float, typer.Option(help="Share of the maskable parameters, in (0, 1].")],
     out: Annotated[
         Path,
-        typer.Option(callback=not_an_option, help="File to write: .pt2, .onnx, .safetensors or .sparse.safetensors."),
+        typer.Option(callback=not_an_option, help="File: .pt2, .onnx, .pte, .safetensors or .sparse.safetensors."),
     ],
     client: Annotated[int | None, typer.Option(min=0, help="Whose, where submodels are personal.")] = None,
     batch_size: Annotated[
-        int | None, typer.Option(min=1, max=64, help=".pt2 and .onnx for so many examples; default: any number.")
+        int | None, typer.Option(min=1, max=64, help=".pt2, .onnx and .pte for so many examples; default: any number.")
+    ] = None,
+    int8: Annotated[
+        Int8 | None,
+        typer.Option(help=".onnx in 8 bits: activations as they come, or in ranges seen before."),
     ] = None,
     app: Annotated[Path | None, typer.Option(help="The file of the Flower app that made the run.")] = None,
     data_dir: DataDir = None,
 ) -> None:
-    """Write the submodel of a device class as a file that other programs load."""
+    """Write the submodel of a device class as a file that other programs load; missing folders are made."""
     from fedfibos.cli.export import of_app, of_run, write
     from fedfibos.submodel import check_capacity
 
     def work() -> None:
         check_capacity(capacity)
         source = of_run(run_directory, data_dir) if app is None else of_app(run_directory, app)
-        write(source, capacity, client, out, batch_size, console_here())
+        write(source, capacity, client, out, batch_size, console_here(), None if int8 is None else int8.value)
 
     _on_checkpoint(run_directory, work, Device.cpu)
 

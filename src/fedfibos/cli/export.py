@@ -18,10 +18,12 @@ from rich.filesize import decimal
 
 from fedfibos.channels.costs import Bounded
 from fedfibos.cli.terminal import warn
+from fedfibos.common.formatting import percent
 from fedfibos.common.inputs import Inputs
 from fedfibos.common.norms import keeps_statistics
 from fedfibos.data.images import ImageData
-from fedfibos.export.formats import describe, export_submodel, submodel_module
+from fedfibos.export.formats import SPARSE, describe, export_submodel, submodel_module
+from fedfibos.export.int8 import CALIBRATION, Int8, export_int8
 from fedfibos.method import Method
 from fedfibos.model import Model
 from fedfibos.runs.checkpoint import Checkpoint, CheckpointStore
@@ -52,6 +54,8 @@ class Exportable:
         capacities: Client -> its own capacity, where that is known and stays.
         budget: What capacities are shares of.
         limits: Capacity -> what bounds its slices besides, where the fleet is one of devices.
+        test: Labelled examples; None where there are none.
+        training: Examples to see ranges of activations on; None where there are none.
     """
 
     model: Model
@@ -67,6 +71,8 @@ class Exportable:
     capacities: Mapping[int, float]
     budget: tuple[Bounded, ...]
     limits: Callable[[float], tuple[tuple[Bounded, int], ...]] = lambda capacity: ()
+    test: Dataset | None = None
+    training: Dataset | None = None
 
 
 def of_run(run: Path, data_dir: Path | None) -> Exportable:
@@ -97,6 +103,8 @@ def of_run(run: Path, data_dir: Path | None) -> Exportable:
         own,
         experiment.federation.budget,
         world.population.limits,
+        world.split.test,
+        world.population.calibration(CALIBRATION),
     )
 
 
@@ -127,7 +135,8 @@ def _of_app(run: Path, app: Path, settings: dict[str, Any]) -> Exportable:
     checkpoint = CheckpointStore(run).load_latest(task.model.layout, warn)
     if checkpoint is None:
         raise ValueError(f"{run} has no checkpoint")
-    examples = _some(_call(app, lambda: fleet.test(config))) if hasattr(fleet, "test") else task.model.example
+    test = _call(app, lambda: fleet.test(config)) if hasattr(fleet, "test") else None
+    examples = task.model.example if test is None else _some(test)
     if examples is None:
         raise ValueError(f"{app} must have test examples or an example batch to compare outputs on, got neither")
     calibration = _call(app, lambda: fleet.calibration(config)) if hasattr(fleet, "calibration") else None
@@ -150,11 +159,19 @@ def _of_app(run: Path, app: Path, settings: dict[str, Any]) -> Exportable:
         set(noted.values()),
         noted,
         task.federation.budget,
+        test=test,
+        training=calibration,
     )
 
 
 def write(
-    source: Exportable, capacity: float, client: int | None, out: Path, batch_size: int | None, console: Console
+    source: Exportable,
+    capacity: float,
+    client: int | None,
+    out: Path,
+    batch_size: int | None,
+    console: Console,
+    int8: Int8 | None = None,
 ) -> None:
     """Write the submodel of a capacity (of a client, where submodels are personal), and say what was written."""
     at, method, layout = source.at, source.method, source.model.layout
@@ -170,17 +187,38 @@ def write(
     module = submodel_module(source.model, at.params, submodel, source.calibration)
     whose = {} if client is None else {"client": client}
     about = describe(submodel, **source.about, capacity=capacity, round=at.round, **whose)
-    done = export_submodel(module, submodel, source.examples, out, about, batch_size=batch_size)
-    console.print(
-        f"{done.path}: {done.parameters:,} of {layout.size:,} parameters held, {done.stored:,} stored, "
-        f"{decimal(done.bytes)}; read back with {done.read_with}, outputs agree to {done.difference:.1g}",
-        markup=False,
-        highlight=False,
-        soft_wrap=True,
+    if int8 is None:
+        done = export_submodel(module, submodel, source.examples, out, about, batch_size=batch_size)
+        size, found = done.bytes, f"outputs agree to {done.difference:.1g}"
+    else:
+        if source.test is None:
+            raise ValueError("--int8 says what it does to the accuracy: the app must have test(config), it has none")
+        given = (source.examples, out, int8, source.test, source.training, about)
+        small = export_int8(module, submodel, *given, batch_size=batch_size)
+        done, size = small.whole, small.bytes
+        found = (
+            f"of {small.tested:,} test examples {percent(small.after)} right, {percent(small.before)} before int8, "
+            f"which took {decimal(done.bytes)}"
+        )
+    _say(
+        console,
+        f"{out}: {done.parameters:,} of {layout.size:,} parameters held, {done.stored:,} stored, {decimal(size)}; read "
+        f"back with {done.read_with}, {found}",
     )
+    if submodel.indicator is not None:
+        smaller = "faster" if out.name.endswith(SPARSE) else "smaller or faster"
+        _say(
+            console,
+            f"this is a mask: in the shape of the whole model, and no {smaller} than it; fedfibos-channels and the "
+            "other methods of slices give a small network (docs/explanation/devices.md)",
+        )
     if source.fleet:
         own = None if client is None else source.capacities.get(client)
         _check_fleet(capacity, source.fleet, client, own)
+
+
+def _say(console: Console, text: str) -> None:
+    console.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
 def _check_fleet(capacity: float, fleet: Collection[float], client: int | None, own: float | None) -> None:

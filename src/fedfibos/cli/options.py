@@ -25,6 +25,13 @@ class Summary(StrEnum):
     best = "best"
 
 
+class Int8(StrEnum):
+    """How activations are brought to 8 bits."""
+
+    dynamic = "dynamic"
+    static = "static"
+
+
 def check_device(device: Device) -> None:
     """Refuse a device that is not there, before anything is loaded."""
     import torch

@@ -1,4 +1,4 @@
-"""The submodel of a device class as a file that other programs load: safetensors, torch.export or ONNX.
+"""The submodel of a device class as a file that other programs load: safetensors, torch.export, ONNX or ExecuTorch.
 
 A slice is written as the small network it is. A mask is written in the tensors of the full model, zero off the mask; as
 ``.sparse.safetensors`` without the zeros, for devices that have little room for the file.
@@ -28,7 +28,11 @@ from fedfibos.analysis.accuracy import recalibrate
 from fedfibos.common.extras import extra
 from fedfibos.common.inputs import Inputs, forward
 from fedfibos.common.norms import keeps_statistics
+from fedfibos.export.folders import made_folders
+from fedfibos.export.pte import write_pte
 from fedfibos.export.sparse import read_sparse, write_sparse
+from fedfibos.export.tracing import ExportError as ExportError
+from fedfibos.export.tracing import contiguous, first_tensor, trace
 from fedfibos.model import Model
 from fedfibos.params import Params
 from fedfibos.submodel import Submodel
@@ -36,10 +40,6 @@ from fedfibos.types import Dataset
 
 TOLERANCE = 1e-4
 """Largest difference of an output, relative to the largest output, at which a file counts as the submodel."""
-
-
-class ExportError(ValueError):
-    """A file that cannot be written, or does not compute what the submodel does; the message is one line."""
 
 
 @dataclass(frozen=True)
@@ -117,30 +117,42 @@ def export_submodel(
     ending = next((ending for ending in FORMATS if out.name.endswith(ending)), None)
     if ending is None:
         raise ExportError(f"the file must end in one of {', '.join(FORMATS)}, got {out.name!r}")
-    out.parent.mkdir(parents=True, exist_ok=True)
     temporary = out.with_name(f".{out.stem}.tmp{out.suffix}")
     write, read_with = FORMATS[ending]
-    if batch_size is not None and not 1 <= batch_size <= len(_first(examples)):
-        raise ExportError(f"batch_size must be from 1 to the {len(_first(examples))} examples given, got {batch_size}")
-    examples = _contiguous(examples, batch_size)
-    try:
+    if batch_size is not None and not 1 <= batch_size <= len(first_tensor(examples)):
+        raise ExportError(
+            f"batch_size must be from 1 to the {len(first_tensor(examples))} examples given, got {batch_size}"
+        )
+    examples = contiguous(examples, batch_size)
+    with made_folders(out.parent):
         try:
-            got = write(module, examples, temporary, dict(about or {}), batch_size is None)
-        except (OSError, SafetensorError, RuntimeError) as error:
-            raise ExportError(f"{out.name} cannot be written: {str(error).splitlines()[0]}") from error
-        with torch.no_grad():
-            wanted = forward(module, examples)
-        difference = float((got - wanted).where(got != wanted, 0.0).abs().max())  # -inf is -inf
-        largest = wanted.abs().where(wanted.isfinite(), 0.0).max()
-        if not difference <= TOLERANCE * max(1.0, float(largest)):
-            raise ExportError(f"{out.name} does not compute what the submodel does: outputs differ by {difference:.3g}")
-        temporary.chmod(0o666 & ~_umask())  # safetensors writes for the owner alone
-        temporary.replace(out)
-    finally:
-        temporary.unlink(missing_ok=True)
+            try:
+                got = write(module, examples, temporary, dict(about or {}), batch_size is None)
+            except (OSError, SafetensorError, RuntimeError) as error:
+                raise ExportError(f"{out.name} cannot be written: {str(error).splitlines()[0]}") from error
+            difference = _difference(module, examples, got, out.name)
+            temporary.chmod(0o666 & ~_umask())  # safetensors writes for the owner alone
+            temporary.replace(out)
+        finally:
+            temporary.unlink(missing_ok=True)
     small = submodel.widths is not None or ending == SPARSE
     stored = submodel.num_held if small else sum(p.numel() for p in module.parameters())
     return Exported(out, submodel.num_held, stored, out.stat().st_size, difference, read_with)
+
+
+def _difference(module: nn.Module, examples: Inputs, got: Tensor, name: str) -> float:
+    """The largest difference between an output of a file and of the submodel.
+
+    Raises:
+        ExportError: They are not the same network.
+    """
+    with torch.no_grad():
+        wanted = forward(module, examples)
+    difference = float((got - wanted).where(got != wanted, 0.0).abs().max())  # -inf is -inf
+    largest = wanted.abs().where(wanted.isfinite(), 0.0).max()
+    if not difference <= TOLERANCE * max(1.0, float(largest)):
+        raise ExportError(f"{name} does not compute what the submodel does: outputs differ by {difference:.3g}")
+    return difference
 
 
 def _safetensors(module: nn.Module, examples: Inputs, path: Path, about: dict[str, str], any_batch: bool) -> Tensor:
@@ -169,7 +181,7 @@ def _emptied(module: nn.Module) -> nn.Module:
 
 
 def _torch_export(module: nn.Module, examples: Inputs, path: Path, about: dict[str, str], any_batch: bool) -> Tensor:
-    program = _traced(module, examples, any_batch)
+    program = trace(module, examples, any_batch)
     program.example_inputs = None  # a file of the model must not hold anyone's data
     archive = io.BytesIO()  # torch's own writer ends the process where a disk is full
     torch.export.save(program, archive, extra_files={f"{key}.txt": text for key, text in about.items()})
@@ -191,7 +203,7 @@ def _onnx(module: nn.Module, examples: Inputs, path: Path, about: dict[str, str]
             logging.ERROR
         )  # it misses torchvision
         program = torch.onnx.export(
-            _traced(module, examples, any_batch), dynamo=True, verbose=False, output_names=["logits"]
+            trace(module, examples, any_batch), dynamo=True, verbose=False, output_names=["logits"]
         )
         assert program is not None
         program.model.metadata_props.update(about)
@@ -200,36 +212,6 @@ def _onnx(module: nn.Module, examples: Inputs, path: Path, about: dict[str, str]
     given = [examples] if isinstance(examples, Tensor) else list(examples.values())
     feeds = {node.name: np.asarray(tensor) for node, tensor in zip(session.get_inputs(), given, strict=True)}
     return torch.from_numpy(session.run(None, feeds)[0])
-
-
-def _traced(module: nn.Module, examples: Inputs, any_batch: bool) -> torch.export.ExportedProgram:
-    """The network's graph, for any number of examples or for as many as given."""
-    batch = {0: torch.export.Dim.DYNAMIC} if any_batch else {}
-    try:
-        if isinstance(examples, Tensor):
-            return torch.export.export(module, (examples,), dynamic_shapes=(batch,))
-        shapes = {name: batch for name in examples}
-        return torch.export.export(module, (), dict(examples), dynamic_shapes=shapes)
-    except Exception as error:  # torch raises whatever the network's code made it stumble over
-        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-        said = " ".join(lines[:2])[:300] or type(error).__name__
-        advice = "no Python branch may depend on values; .safetensors needs no trace"
-        if any_batch:
-            advice = f"sizes are taken from tensors, x.shape[0] and not len(x), or a batch size is given, and {advice}"
-        count = "any number of" if any_batch else len(_first(examples))
-        raise ExportError(f"the network cannot be traced for {count} examples ({said}); {advice}") from error
-
-
-def _contiguous(inputs: Inputs, count: int | None) -> Inputs:
-    """The first so many (None: all), without gaps in memory, which the tracer of ONNX does not follow."""
-    if isinstance(inputs, Tensor):
-        return inputs[:count].contiguous()
-    return {name: tensor[:count].contiguous() for name, tensor in inputs.items()}
-
-
-def _first(inputs: Inputs) -> Tensor:
-    """The tensor, or the first of several: its length is the number of examples."""
-    return inputs if isinstance(inputs, Tensor) else next(iter(inputs.values()))
 
 
 def _umask() -> int:
@@ -248,6 +230,7 @@ FORMATS: dict[str, tuple[Write, str]] = {
     ".safetensors": (_safetensors, "safetensors and the module"),
     ".pt2": (_torch_export, "torch.export.load"),
     ".onnx": (_onnx, "onnxruntime"),
+    ".pte": (write_pte, "ExecuTorch's runtime"),
 }
 """How a file's name ends -> (writes it and gives the outputs that it computes, what reads it back); first match."""
 

@@ -1,0 +1,57 @@
+"""A network as an ExecuTorch program: XNNPACK computes what it can, portable operators the rest."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from torch import Tensor, nn
+
+from fedfibos.common.extras import extra
+from fedfibos.common.inputs import Inputs
+from fedfibos.export.tracing import ExportError, first_tensor, trace
+
+MOST = 64
+"""Examples at a time, at most, of a program for any number: its memory is planned when it is written."""
+
+ABOUT = "about_"
+"""What methods of the program are called that give its metadata: ``about_method``, ``about_widths``, ..."""
+
+
+def write_pte(module: nn.Module, examples: Inputs, path: Path, about: dict[str, str], any_batch: bool) -> Tensor:
+    """Write a program, load it in ExecuTorch's own runtime, and give the outputs that it computes.
+
+    Raises:
+        ExportError: The network cannot be traced, or lowered.
+    """
+    with _quiet(), extra("executorch"):
+        import executorch.exir  # noqa: F401 (first: its parts import each other)
+        from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
+        from executorch.exir import to_edge_transform_and_lower
+        from executorch.runtime import Runtime
+
+        program = trace(module, examples, any_batch, most=max(MOST, len(first_tensor(examples))))
+        named = {f"{ABOUT}{key}": text for key, text in about.items()}
+        try:
+            lowered = to_edge_transform_and_lower(
+                program, partitioner=[XnnpackPartitioner()], constant_methods=named
+            ).to_executorch()
+        except Exception as error:  # whatever a pass of the lowering stumbled over
+            said = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+            raise ExportError(f"the network cannot be lowered for ExecuTorch ({said[:300]})") from error
+        path.write_bytes(lowered.buffer)
+        method = Runtime.get().load_program(path).load_method("forward")
+        given = [examples] if isinstance(examples, Tensor) else list(examples.values())
+        (outputs,) = method.execute(given)
+        answer: Tensor = outputs.clone()  # of memory that the program reuses
+        return answer
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Without the deprecations that the lowering meets in torch."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield

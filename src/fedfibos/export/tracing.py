@@ -1,0 +1,55 @@
+"""A network as a graph that other programs can be given."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from fedfibos.common.inputs import Inputs
+
+
+class ExportError(ValueError):
+    """A file that cannot be written, or does not compute what the submodel does; the message is one line."""
+
+
+def trace(
+    module: nn.Module, examples: Inputs, any_batch: bool, most: int | None = None
+) -> torch.export.ExportedProgram:
+    """The network's graph, for any number of examples or for as many as given.
+
+    Args:
+        module: The network.
+        examples: A batch, at least two.
+        any_batch: Whether it is to take any number.
+        most: Of any number, the most, where what lowers the graph must know it.
+
+    Raises:
+        ExportError: It cannot be traced.
+    """
+    any_number = torch.export.Dim.DYNAMIC if most is None else torch.export.Dim("batch", min=1, max=most)
+    batch = {0: any_number} if any_batch else {}
+    try:
+        if isinstance(examples, Tensor):
+            return torch.export.export(module, (examples,), dynamic_shapes=(batch,))
+        shapes = {name: batch for name in examples}
+        return torch.export.export(module, (), dict(examples), dynamic_shapes=shapes)
+    except Exception as error:  # torch raises whatever the network's code made it stumble over
+        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+        said = " ".join(lines[:2])[:300] or type(error).__name__
+        advice = "no Python branch may depend on values; .safetensors needs no trace"
+        if any_batch:
+            advice = f"sizes are taken from tensors, x.shape[0] and not len(x), or a batch size is given, and {advice}"
+        count = "any number of" if any_batch else len(first_tensor(examples))
+        raise ExportError(f"the network cannot be traced for {count} examples ({said}); {advice}") from error
+
+
+def contiguous(inputs: Inputs, count: int | None) -> Inputs:
+    """The first so many (None: all), without gaps in memory, which the tracer of ONNX does not follow."""
+    if isinstance(inputs, Tensor):
+        return inputs[:count].contiguous()
+    return {name: tensor[:count].contiguous() for name, tensor in inputs.items()}
+
+
+def first_tensor(inputs: Inputs) -> Tensor:
+    """The tensor, or the first of several: its length is the number of examples."""
+    return inputs if isinstance(inputs, Tensor) else next(iter(inputs.values()))
