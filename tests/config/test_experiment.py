@@ -284,7 +284,10 @@ def test_the_derived_digits_experiments():
         ("evaluation.every=0", "command line: evaluation.every must be at least 1, got 0"),
         ("method.sharing=cliet", "must be one of 'shared', 'client' or 'blend', got 'cliet'; did you mean 'client'?"),
         ("method.ema_rate=1", "command line: method.ema_rate must be in [0, 1), got 1.0"),
-        ("method.preset=algorithm2", "command line: method.preset of fedfibos must be 'algorithm1', got 'algorithm2'"),
+        (
+            "method.preset=algorithm2",
+            "method.preset of fedfibos must be one of 'recommended', 'algorithm1', got 'algorithm2'; did you mean ",
+        ),
         ("method.name=fedfibo", "got 'fedfibo'; did you mean 'fedfibos'?"),
         ("model.name=resnet", "got 'resnet'; did you mean 'resnet8'?"),
         ("model.norm=btch", "model.norm must be one of 'group', 'batch' or 'none', got 'btch'; did you mean 'batch'?"),

@@ -266,8 +266,7 @@ WHAT_TO_USE = (
             ["memory or time on the device", "`fedfibos-channels` with `local.nested = 0.5`", "claim 2"],
             [
                 "bytes, with the whole model in memory",
-                '`fedfibos` with `criterion = "saliency"`, `ema_rate = 0.8`, `estimate_every = 10` and '
-                "`local.nested = 0.5`",
+                '`fedfibos` with `preset = "recommended"` and `local.nested = 0.5`',
                 "claim 3",
             ],
             [
