@@ -15,7 +15,7 @@ from fedfibos.backend.optimizers import optimiser
 from fedfibos.backend.recorded import Replayed, can_record
 from fedfibos.backend.reductions import all_finite
 from fedfibos.backend.workspace import Workspace
-from fedfibos.common.inputs import Inputs, forward
+from fedfibos.common.inputs import Inputs, check_inputs, forward
 from fedfibos.model import Model
 from fedfibos.params import Params
 from fedfibos.steps.drift import pull_of
@@ -259,7 +259,9 @@ def feed(
         yield from zip(placed, labels.split(sizes), strict=True)
         return
     for batch in batches:
-        yield model.place(data.batch(batch, augment)), data.labels[batch].to(model.device)
+        made = data.batch(batch, augment)
+        check_inputs("in training", made, len(batch))
+        yield model.place(made), data.labels[batch].to(model.device)
 
 
 def _of_their_own(parameters: Sequence[Tensor], gradients: Sequence[Tensor | None]) -> list[Tensor]:

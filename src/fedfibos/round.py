@@ -220,6 +220,9 @@ def _merged(method: Method, state: State, params: Params, sums: Sums) -> tuple[S
     if len(both) != 2:
         raise ValueError(f"a method's aggregate must return a state and parameters, got {len(both)} values")
     next_params = answer("aggregate", both[1], Params)
+    if next_params.flat.dtype != params.flat.dtype:
+        wanted, got = params.flat.dtype, next_params.flat.dtype
+        raise ValueError(f"a method's aggregate must return parameters of {wanted}, got {got}")
     if next_params.flat.shape != params.flat.shape:
         size, got = params.layout.size, tuple(next_params.flat.shape)
         raise ValueError(f"a method's aggregate must return parameters of shape ({size},), got {got}")

@@ -11,7 +11,7 @@ from fedfibos.cli import main
 
 CODE = """
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -135,6 +135,9 @@ for word in ("init", "extract", "train", "update", "aggregate"):
         globals()[f"{body.__name__}_{word}"] = verb(word, body)
 short_extract = verb("extract", short)
 half_aggregate = verb("aggregate", lambda self, state, params, sums: (state, None))
+double_aggregate = verb(
+    "aggregate", lambda self, state, params, sums: (state, replace(params, flat=params.flat.double()))
+)
 """
 
 EXPERIMENT = """
@@ -203,6 +206,10 @@ IN = {
     f"method.name={M}:nothing_update": (2, "a method's update must return State, got NoneType"),
     f"method.name={M}:nothing_aggregate": (2, "a method's aggregate must return tuple, got NoneType"),
     f"method.name={M}:half_aggregate": (2, "a method's aggregate must return Params, got NoneType"),
+    f"method.name={M}:double_aggregate": (
+        2,
+        "a method's aggregate must return parameters of torch.float32, got torch.float64",
+    ),
 }
 
 

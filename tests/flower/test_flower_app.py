@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import importlib
 import io
@@ -12,6 +13,7 @@ import socket
 import sys
 import tomllib
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -439,6 +441,18 @@ def test_the_app_and_the_library_agree_on_initial_values():
     app = template_app()
     one, other = (app.task(template_config()).model.initial_params() for _ in range(2))
     assert torch.equal(one.flat, other.flat)
+
+
+def test_a_demo_that_lost_a_capacity_says_so_last_and_ends_with_its_own_code(monkeypatch, capsys):
+    lost = {"rejected_classes": {"0.25": {"rounds": 3, "of": 4, "reason": "no answer within 600 s"}}}
+    evaluation = {"global": {"full": 0.9, "submodels": {"1.0": 0.9}}}
+    outcome = Outcome([{"evaluation": evaluation}] * 4, lost, [Traffic(0, 1.0, 1, 1, 1, 1)], 100)
+    running = SimpleNamespace(run=lambda *arguments: outcome)
+    monkeypatch.setattr("fedfibos.flower.demo.fleet", lambda folder, secure: contextlib.nullcontext(running))
+    assert main(["flower", "demo"]) == 3
+    assert capsys.readouterr().out.splitlines()[-1].startswith("capacity 0.25: all its clients were rejected in 3 of")
+    outcome.final.clear()
+    assert main(["flower", "demo"]) == 0
 
 
 def test_the_byte_table_fits_80_columns():

@@ -11,12 +11,13 @@ Inputs = Tensor | dict[str, Tensor]
 """A batch as a model's forward takes it: a tensor, or named tensors that are passed as keyword arguments."""
 
 
-def check_inputs(what: str, inputs: Any) -> None:
+def check_inputs(what: str, inputs: Any, examples: int | None = None) -> None:
     """Raise ValueError unless a batch is what a model takes.
 
     Args:
         what: Whose batch it is, for the message.
         inputs: The batch.
+        examples: How many it must have; None: it does not matter.
     """
     wanted = "a batch must be a tensor or a dict of tensors, passed by name"
     if isinstance(inputs, dict):
@@ -24,10 +25,19 @@ def check_inputs(what: str, inputs: Any) -> None:
             if not isinstance(value, Tensor):
                 raise ValueError(f"{what}: {wanted}, got {type(value).__name__} for {name!r}")
             check_dense(f"{what}: {name!r}", value)
+            _check_length(f"{what}: {name!r}", value, examples)
     elif not isinstance(inputs, Tensor):
         raise ValueError(f"{what}: {wanted}, got {type(inputs).__name__}")
     else:
         check_dense(f"{what}: inputs", inputs)
+        _check_length(what, inputs, examples)
+
+
+def _check_length(what: str, tensor: Tensor, examples: int | None) -> None:
+    """Raise ValueError unless a batch's tensor has so many examples."""
+    if examples is not None and (not tensor.dim() or len(tensor) != examples):
+        got = f"{len(tensor)}" if tensor.dim() else "a single number"
+        raise ValueError(f"{what}: batch() must give as many examples as it is asked for, {examples}, got {got}")
 
 
 def check_dense(what: str, tensor: Tensor) -> None:

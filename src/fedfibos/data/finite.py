@@ -91,7 +91,7 @@ def _blocks(data: Dataset, what: str, warn: Callable[[str], None]) -> Iterator[t
         except (Exception, SystemExit) as error:
             at = f"{what} {start} to {stop - 1} cannot be made a batch"
             raise UserCodeError(f"{describe_error(error)} ({at})") from error
-        check_inputs(what, inputs)
+        check_inputs(what, inputs, stop - start)
         yield start, inputs
 
 
