@@ -63,6 +63,27 @@ def below(module: str) -> set[str]:
     return seen
 
 
+TESTS = PACKAGE.parents[1] / "tests"
+CORE = ("channels", "scores", "backend", "common", "methods", "steps", "wire", "runs", "analysis")
+"""The rooms of which every module has a test file of its name, beside the top room."""
+
+ELSEWHERE = {
+    "fedfibos.analysis.theory": "theory/test_theory_error.py",  # a room of tests: what the paper claims
+    "fedfibos.channels.rule": "channels/test_rules.py",  # a protocol, without code
+}
+
+
+def test_every_module_of_the_core_has_a_test_file_of_its_name():
+    rooms = [PACKAGE, *(PACKAGE / room for room in CORE)]
+    modules = [path for room in rooms for path in room.glob("*.py") if not path.stem.startswith("__")]
+    assert len(modules) > 90
+    wanted = {
+        path: ELSEWHERE.get(module_of(path), f"{path.parent.relative_to(PACKAGE)}/test_{path.stem.lstrip('_')}.py")
+        for path in modules
+    }
+    assert [name for path, name in wanted.items() if not (TESTS / name).is_file()] == []
+
+
 def test_no_two_modules_import_each_other():
     order = list(TopologicalSorter(GRAPH).static_order())  # raises CycleError with the circle
     assert len(order) == len(FILES) > 100

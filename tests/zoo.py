@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from fedfibos.channels.axes import Axes, Part, axes_table
 from fedfibos.channels.derive import derive_axes
+from fedfibos.common.inputs import Inputs
 from fedfibos.models import build
 
 NUM_CLASSES = 5
@@ -27,6 +28,24 @@ class Example:
 
     def axes(self) -> Axes:
         return self.table or derive_axes(self.module, self.example_inputs)
+
+
+class Batch:
+    """The zoo's example batch as a client's data: a tensor, or named tensors."""
+
+    def __init__(self, inputs: Inputs, labels: torch.Tensor) -> None:
+        self.inputs, self.labels = inputs, labels
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def batch(self, indices, augment=None):
+        if isinstance(self.inputs, dict):
+            return {name: tensor[indices] for name, tensor in self.inputs.items()}
+        return self.inputs[indices]
+
+    def subset(self, indices):
+        return Batch(self.batch(indices), self.labels[indices])
 
 
 def images(batch: int = 6, channels: int = 1, side: int = 8) -> Tensor:

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from fedfibos.common.inputs import check_inputs
+from fedfibos.common.inputs import check_inputs, described, forward
 from fedfibos.data.finite import not_finite
 from fedfibos.local import local_training
 from fedfibos.model import model_of
@@ -63,3 +63,19 @@ def test_a_batch_of_another_length_is_found_before_training():
 def test_any_number_of_examples_will_do_where_none_is_wanted():
     check_inputs("data", INPUTS)
     check_inputs("data", {"x": INPUTS, "y": INPUTS[:2]})
+
+
+class Sum(nn.Module):
+    def forward(self, left, right):
+        return left + 2 * right
+
+
+def test_a_tensor_is_passed_by_place_and_named_ones_by_name():
+    assert forward(nn.Identity(), torch.tensor([3.0])).tolist() == [3.0]
+    assert forward(Sum(), {"right": torch.tensor([1.0]), "left": torch.tensor([5.0])}).tolist() == [7.0]
+
+
+def test_type_and_shape_of_an_example_in_words():
+    assert described(torch.zeros(7, 3, 32, 32)) == "float32 of shape (3, 32, 32)"
+    named = {"ids": torch.zeros(2, 5, dtype=torch.int64), "mask": torch.ones(2, 5)}
+    assert described(named) == "'ids' int64 of shape (5,), 'mask' float32 of shape (5,)"

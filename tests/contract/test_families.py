@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from test_zoo import Batch
 
 from families import NAMES, family
 from fedfibos.channels.check import mixed_widths
@@ -17,6 +16,7 @@ from fedfibos.model import model_of
 from fedfibos.round import federated_round
 from fedfibos.training import LocalTraining
 from fedfibos.types import Client
+from zoo import Batch
 
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "slicing.md"
 WIDTHS = {

@@ -5,31 +5,12 @@ from __future__ import annotations
 import pytest
 import torch
 
-from fedfibos.common.inputs import Inputs
 from fedfibos.methods import METHODS
 from fedfibos.model import model_of
 from fedfibos.round import federated_round
 from fedfibos.training import LocalTraining
 from fedfibos.types import Client
-from zoo import ZOO, zoo
-
-
-class Batch:
-    """The zoo's example batch as a client's data: a tensor, or named tensors."""
-
-    def __init__(self, inputs: Inputs, labels: torch.Tensor) -> None:
-        self.inputs, self.labels = inputs, labels
-
-    def __len__(self) -> int:
-        return len(self.labels)
-
-    def batch(self, indices, augment=None):
-        if isinstance(self.inputs, dict):
-            return {name: tensor[indices] for name, tensor in self.inputs.items()}
-        return self.inputs[indices]
-
-    def subset(self, indices):
-        return Batch(self.batch(indices), self.labels[indices])
+from zoo import ZOO, Batch, zoo
 
 
 @pytest.mark.parametrize("name", ZOO)
@@ -46,7 +27,7 @@ def test_every_method_trains_on_every_model(name, method_name):
     data = Batch(example.example_inputs, torch.arange(size) % example.num_classes)
     params = model.initial_params()
     state, losses = method.init(params), []
-    for t in range(6):
+    for t in range(4):
         local = LocalTraining(steps=3, batch_size=size, lr=0.05)
         cohort = [Client(n, capacity, t, 0, local, data) for n, capacity in enumerate((1.0, 0.6, 0.4))]
         state, params, report = federated_round(method, model, state, params, cohort)

@@ -54,17 +54,10 @@ def test_flower_gives_the_simulators_parameters(tmp_path, variant):
     assert [[line[key] for key in keys] for line in one] == [[line[key] for key in keys] for line in other]
     sampled = [sample(CLIENTS, experiment.federation.cohort, experiment.seed, t) for t in range(len(other))]
     assert [line["participants"] for line in other] == sampled
-
-
-@pytest.mark.parametrize("method", METHODS)
-def test_bytes_on_record_are_about_those_the_simulator_counts(tmp_path, method):
-    """The simulator counts values and bitmaps; a payload has a header more, and a compressed bitmap less."""
-    experiment = experiment_of(tmp_path, f"method.name={method}")
-    simulate(experiment, tmp_path / "simulated", workers=1)
-    Deployment(experiment).run(tmp_path / "deployed")
-    for one, other in zip(lines_of(tmp_path / "simulated"), lines_of(tmp_path / "deployed"), strict=True):
-        for way in ("down", "up"):
-            assert other["bytes"][way] == pytest.approx(one["bytes"][way], rel=0.04, abs=4 * HEADER)
+    if variant in METHODS:  # a payload has a header more than the simulator counts, its bitmap is smaller
+        for simulated_line, line in zip(one, other, strict=True):
+            for way in ("down", "up"):
+                assert line["bytes"][way] == pytest.approx(simulated_line["bytes"][way], rel=0.04, abs=4 * HEADER)
 
 
 @pytest.mark.parametrize("sharing", ["client", "blend"])

@@ -23,9 +23,7 @@ from fedfibos.models import build
 from fedfibos.types import Client
 from fedfibos.wire.coding import encode_download
 from fedfibos.wire.model_outline import outline_of
-from fedfibos.wire.outline import decode_outline, encode_outline
-from fedfibos.wire.payload import WireError
-from zoo import ZOO, zoo
+from fedfibos.wire.outline import encode_outline
 
 CONFIG = {
     "method.name": "heterofl",
@@ -36,6 +34,7 @@ CONFIG = {
     "local.batch_size": 4,
     "local.momentum": 0.9,
 }
+
 CAPACITIES = (1.0, 0.5, 0.25)
 
 
@@ -169,32 +168,6 @@ def test_a_module_that_is_made_once_is_used_as_it_is(tmp_path):
     module = cnn()
     _, whole = run(tmp_path, {}, lambda: module)
     assert whole == [True] * 9
-
-
-@pytest.mark.parametrize("name", ZOO)
-def test_an_outline_is_that_of_the_model(name):
-    example = zoo(name)
-    model = model_of(example.module, example=example.example_inputs, axes=example.table)
-    outline = outline_of(model, untrained="ab", macs=False)
-    data = encode_outline(outline)
-    assert decode_outline(data) == outline
-    again = decode_outline(data).model(example.module)
-    assert again.axes.sizes == model.axes.sizes
-    assert again.layout == model.layout
-
-
-def test_of_a_resnet_the_outline_is_a_kilobyte():
-    example = torch.zeros(2, 3, 32, 32)
-    model = model_of(build("resnet18", num_classes=10, input_shape=(3, 32, 32)), example=example)
-    assert len(encode_outline(outline_of(model))) < 1200
-
-
-def test_damaged_outlines_are_refused_in_a_line():
-    model = model_of(cnn(), example=torch.zeros(2, 1, 8, 8))
-    data = encode_outline(outline_of(model))
-    for damaged in (b"", data[:-1], data[:40], b"x" * 40):
-        with pytest.raises(WireError, match=r"^the outline of the model cannot be read: "):
-            decode_outline(damaged)
 
 
 def test_without_weights_trained_parameters_have_no_memory_and_ties_stay():
