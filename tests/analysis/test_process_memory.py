@@ -1,0 +1,27 @@
+"""The bound on a client's process, by hand."""
+
+import pytest
+import torch
+from torch import nn
+
+from fedfibos.analysis.process_memory import FIRST_STEP, OUTLINED, process_memory, to_build
+from fedfibos.methods._slicing import prefix
+from fedfibos.model import model_of
+from fedfibos.submodel import full
+
+
+def test_what_is_added_up():
+    assert process_memory(1000, 80, 10, 5, 300) == 1000 + FIRST_STEP + 100 + 20 + 5 + 300
+
+
+@pytest.mark.parametrize("frozen", [False, True])
+def test_what_building_takes(frozen):
+    """3·4 + 4 + 4·2 + 2 = 26 parameters of 4 bytes: four copies for a mask, six where a slice's axes are derived."""
+    module = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2))
+    module[0].bias.requires_grad_(not frozen)
+    model = model_of(module, example=torch.zeros(2, 3))
+    small = prefix(model, 0.6)
+    assert to_build(model, full(model.layout)) == 4 * 104
+    assert to_build(model, small) == (6 * 104 if frozen else OUTLINED)
+    assert to_build(model, small, whole=True) == 6 * 104
+    assert to_build(model, small, whole=False) == OUTLINED
