@@ -47,9 +47,9 @@ def caption(study: Study) -> str:
     one = records[0].experiment
     classes = one.data.partition.classes_per_client
     return (
-        f"CIFAR-10, {one.model.name}, {one.federation.clients} clients with {classes} of the 10 classes each, "
-        f"the paper's {MAIN[1]} capacities, {one.federation.cohort} a round, {one.federation.rounds} rounds, "
-        f"mean ± standard deviation of {len(SEEDS)} seeds"
+        f"CIFAR-10 on {one.model.name}. {one.federation.clients} clients have {classes} of the 10 classes each and the "
+        f"paper's {MAIN[1]} capacities. {one.federation.cohort} of them train in each of {one.federation.rounds} "
+        f"rounds. Dots and bars show the mean and the standard deviation of {len(SEEDS)} seeds"
     )
 
 

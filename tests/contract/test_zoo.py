@@ -13,7 +13,7 @@ from fedfibos.types import Client
 from zoo import ZOO, Batch, zoo
 
 
-@pytest.mark.parametrize("name", ZOO)
+@pytest.mark.parametrize("name", [name for name in ZOO if name != "resnet8_group"])  # test_contract has that one
 @pytest.mark.parametrize("method_name", METHODS)
 def test_every_method_trains_on_every_model(name, method_name):
     example = zoo(name)
@@ -27,7 +27,7 @@ def test_every_method_trains_on_every_model(name, method_name):
     data = Batch(example.example_inputs, torch.arange(size) % example.num_classes)
     params = model.initial_params()
     state, losses = method.init(params), []
-    for t in range(4):
+    for t in range(6):
         local = LocalTraining(steps=3, batch_size=size, lr=0.05)
         cohort = [Client(n, capacity, t, 0, local, data) for n, capacity in enumerate((1.0, 0.6, 0.4))]
         state, params, report = federated_round(method, model, state, params, cohort)
