@@ -19,7 +19,7 @@ from typing import Any, get_args
 
 import torch
 
-from fedfibos.analysis.accuracy import correct, evaluate
+from fedfibos.analysis.accuracy import answers, evaluate
 from fedfibos.analysis.theory import jaccard
 from fedfibos.config.experiment import load_experiment
 from fedfibos.params import Layout
@@ -56,7 +56,7 @@ def accuracies(world: World, state: Any, params: Any, t: int) -> dict[str, float
     """Global accuracy of the full model and of the submodels."""
 
     def run(params: Any, trials: Iterable[Any]) -> Iterator[torch.Tensor]:
-        return (correct(world.model, params, trial, world.split.test, 500) for trial in trials)
+        return (answers(world.model, params, trial, world.split.test, 500) for trial in trials)
 
     population = world.population
     clients = population.everyone(t)

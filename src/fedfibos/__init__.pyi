@@ -23,8 +23,8 @@ from .export.formats import export_submodel as export_submodel
 from .export.formats import submodel_module as submodel_module
 from .export.int8 import export_int8 as export_int8
 from .export.sparse import read_sparse as read_sparse
+from .flower import FleetTask as FleetTask
 from .flower import SubmodelStrategy as SubmodelStrategy
-from .flower import Task as Task
 from .flower import client_app as client_app
 from .flower import server_app as server_app
 from .flower import task_of as task_of
@@ -63,6 +63,9 @@ from .submodel import Mask as Mask
 from .submodel import Slice as Slice
 from .submodel import Submodel as Submodel
 from .submodel import mask_from_scores as mask_from_scores
+from .tasks import TASKS as TASKS
+from .tasks import Metric as Metric
+from .tasks import Task as Task
 from .training import LocalTraining as LocalTraining
 from .types import Client as Client
 from .types import Dataset as Dataset

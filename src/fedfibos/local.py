@@ -20,9 +20,10 @@ from fedfibos.model import Model
 from fedfibos.params import Params
 from fedfibos.steps.drift import pull_of
 from fedfibos.steps.faulty_inputs import faulty_inputs
-from fedfibos.steps.loss import Loss, counted_of, distillation, loss_of
+from fedfibos.steps.loss import counted_of, loss_of
 from fedfibos.steps.nested import Constrain, drawn_members, enter, spread_out, take_over
 from fedfibos.submodel import Submodel
+from fedfibos.tasks.task import Loss
 from fedfibos.training import LocalTraining
 from fedfibos.types import Client, Dataset, Upload
 
@@ -34,10 +35,10 @@ class Step:
     Attributes:
         module: The model at the effective weights; in a nested step on a slice, the really smaller one.
         inputs: The batch.
-        labels: Its classes.
+        labels: Its targets.
         gradients: Of the batch's mean loss, with respect to the effective weights, unmasked, in the module's layout
             order.
-        loss: (logits, labels) -> mean loss.
+        loss: (outputs, targets) -> mean loss; of a batch of one that example's own.
         member: The nested family member that this step trains; None: all that the client holds.
     """
 
@@ -154,7 +155,7 @@ def local_training(
     pull = pull_of(client, work.layout, start, trained)
     counted = counted_of(submodel, model, work.layout, local, data.labels)
     run_pass = _Passes(
-        model, work, submodel, trained, local, loss_of(local, data.labels, model.device), constrain, observe
+        model, work, submodel, trained, local, loss_of(model.task, local, data.labels, model.device), constrain, observe
     )
     total_loss = torch.zeros((), dtype=torch.float64, device=model.device)
 
@@ -218,8 +219,9 @@ class _Passes:
                 got = f"{len(logits)} of {len(labels)}"
                 raise ValueError(f"the model must make logits of every example of a batch, got them of {got}")
             loss = self.loss(logits, labels)
-            if teacher is not None:
-                loss = loss + self.local.distill * distillation(logits, teacher, self.local.temperature)
+            if teacher is not None and self.model.task.distance is not None:
+                apart = self.model.task.distance(logits, teacher, self.local.temperature)
+                loss = loss + self.local.distill * apart
         take_over(self.model, at, member, self.submodel, self.trained, self.constrain)
         gradients = _of_their_own(at.parameters, torch.autograd.grad(loss, at.parameters, allow_unused=True))
         if self.observe is not None:

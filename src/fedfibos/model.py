@@ -24,6 +24,8 @@ from fedfibos.params import Layout, Params, check_finite, layout_of, maskable_na
 from fedfibos.probes.memory import changed_by_forward, check_own_memory
 from fedfibos.probes.zeros import intolerant_of_zeros
 from fedfibos.submodel import Submodel
+from fedfibos.tasks.classification import CLASSIFICATION
+from fedfibos.tasks.task import Task
 
 MOST_WORKSPACES = 16
 """Of slices. A round's capacities are fewer; a family's members count too."""
@@ -46,6 +48,7 @@ class Model:
         rewritten: Parameters whose values forward itself changes in training; see :mod:`fedfibos.probes.memory`.
         uncut: Modules and parameters whose channels slices never cut.
         recorded: Whether training steps are recorded and replayed, on a device that can; see ``run.cuda_graphs``.
+        task: What it is trained for.
     """
 
     module: nn.Module
@@ -59,6 +62,7 @@ class Model:
     rewritten: tuple[str, ...] = ()
     recorded: bool = False
     uncut: tuple[str, ...] = ()
+    task: Task = CLASSIFICATION
     _workspaces: dict[Any, Workspace] = field(default_factory=dict, init=False, repr=False, compare=False)
     _derived: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
     _chains: dict[tuple[str, ...], tuple[Tensor, Chain]] = field(
@@ -73,6 +77,10 @@ class Model:
     def on(self, device: torch.device) -> Model:
         """The same model computing on that device, with scratch space of its own."""
         return self._copy(device=device)
+
+    def doing(self, task: Task) -> Model:
+        """The same model trained for another task."""
+        return self._copy(task=task)
 
     def _copy(self, **changes: Any) -> Model:
         other = replace(self, **changes)
@@ -227,8 +235,9 @@ def model_of(
     units: Mapping[str, int] | None = None,
     device: str | torch.device = "cpu",
     channels_last: bool = False,
+    task: Task = CLASSIFICATION,
 ) -> Model:
-    """Wrap any ``nn.Module`` whose forward maps inputs to logits.
+    """Wrap any ``nn.Module`` whose forward maps inputs to one tensor of outputs.
 
     With an example, copies of the module are run on it. A tensor whose zeros the model cannot bear (the direction of a
     normalised weight) is held whole by every client, as normalisation parameters are.
@@ -248,6 +257,7 @@ def model_of(
         device: Where clients train.
         channels_last: Compute on images laid out channels last: another order of summation, so other bits, and with
             some layers much faster (docs/explanation/performance.md).
+        task: What it is trained for.
 
     Raises:
         ValueError: Parameters share memory, forward replaces one, or one in ``maskable`` must not be all zeros; names
@@ -276,6 +286,7 @@ def model_of(
         divisors,
         rewritten,
         uncut=(*whole, *frozen),
+        task=task,
     )
 
 

@@ -20,6 +20,8 @@ from fedfibos.server.settings import PLAIN, Server
 from fedfibos.soundness import LARGEST, averageable, check_merged, look_at, signed_by
 from fedfibos.soundness import NoUploadError as NoUploadError
 from fedfibos.submodel import Submodel
+from fedfibos.tasks.classification import CLASSIFICATION
+from fedfibos.tasks.task import Task
 from fedfibos.types import BYTES_PER_VALUE, Client, State, Upload, download_bytes, upload_bytes
 
 Job = tuple[Client, Submodel]
@@ -117,7 +119,7 @@ def federated_round(
             yield client, outcome
 
     try:
-        next_state, next_params, report = merge(method, state, params, cohort, outcomes(), server, fleet)
+        next_state, next_params, report = merge(method, state, params, cohort, outcomes(), server, fleet, model.task)
     except NoUploadError as error:
         error.bytes_down, error.bytes_up = down, up
         raise
@@ -165,10 +167,12 @@ def merge(
     outcomes: Iterable[tuple[Client, Upload | str]],
     server: Server = PLAIN,
     num_clients: int | None = None,
+    task: Task = CLASSIFICATION,
 ) -> tuple[State, Params, RoundReport]:
     """Lines 19 to 24: the server's half of a round, from the outcomes in the order of client ids.
 
-    Moments and control variates are in the state beside what the method keeps, and are not shown to it.
+    Moments and control variates are in the state beside what the method keeps, and are not shown to it. ``task`` says
+    whether a loss may be below 0.
 
     Raises:
         NoUploadError: All clients were rejected, or weigh nothing; or the merge is not finite, and is refused.
@@ -178,7 +182,7 @@ def merge(
     sums, rejected, losses = Sums(params.layout, params.flat.device, server, own.tensors), {}, []
     scaffold = any(client.local.scaffold for client in cohort)
     variate = server_variate(state, params, num_clients or len(cohort)) if scaffold else None
-    up, most, signed, largest = 0, averageable(cohort), signed_by(method), {}
+    up, most, signed, largest = 0, averageable(cohort), signed_by(method, task), {}
     for client, outcome in _of_all(cohort, outcomes):
         if isinstance(outcome, str):
             rejected[client.id] = outcome

@@ -17,6 +17,8 @@ from torch import Tensor
 from fedfibos.backend.reductions import all_finite, extremes, zero_outside
 from fedfibos.method import Method, Signed, answer
 from fedfibos.params import Params
+from fedfibos.tasks.classification import CLASSIFICATION
+from fedfibos.tasks.task import Task
 from fedfibos.types import NO_ESTIMATE, Client, State, Upload
 
 LARGEST = torch.finfo(torch.float32).max
@@ -52,9 +54,10 @@ class Look(NamedTuple):
     largest: float
 
 
-def signed_by(method: Method) -> frozenset[str]:
-    """What may be below 0 in the uploads of a method: of ``loss`` and ``statistic``, those that it says."""
-    return frozenset(method.signed) if isinstance(method, Signed) else frozenset()
+def signed_by(method: Method, task: Task = CLASSIFICATION) -> frozenset[str]:
+    """What may be below 0 in uploads: of ``loss`` and ``statistic``, those that the method says, or the task."""
+    signed = frozenset(method.signed) if isinstance(method, Signed) else frozenset()
+    return signed | {"loss"} if task.signed else signed
 
 
 def averageable(cohort: Iterable[Client]) -> float:

@@ -24,7 +24,7 @@ class Dataset(Protocol):
 
     @property
     def labels(self) -> Tensor:
-        """Class of every example; int64, shape ``(n,)``."""
+        """The target of every example: its class, int64 of shape ``(n,)``, or what the task learns, ``(n, ...)``."""
 
     def __len__(self) -> int:
         """Number of examples, n."""

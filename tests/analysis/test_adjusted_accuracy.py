@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from fedfibos.analysis.accuracy import Trial, correct, evaluate
+from fedfibos.analysis.accuracy import Trial, answers, correct, evaluate
 from fedfibos.analysis.class_priors import ClassPriors
 from fedfibos.cli import main
 from fedfibos.data import TensorData
@@ -72,7 +72,7 @@ def test_equal_frequencies_change_nothing_and_a_client_of_one_class_is_always_ri
     priors = ClassPriors.of(labels, [equal, single], owner, 3)
     params, method = model.initial_params(), METHODS[name]()
     clients = [Client(n, 0.5, 0, 0, LocalTraining()) for n in range(2)]
-    score = lambda at, works: (correct(model, at, work, test, 7, priors=priors) for work in works)  # noqa: E731
+    score = lambda at, works: (answers(model, at, work, test, 7, priors=priors) for work in works)  # noqa: E731
     local = evaluate(method, model, method.init(params), params, clients, [equal, single], score)["local"]
     only_equal = evaluate(method, model, method.init(params), params, clients, [equal, single[:0]], score)["local"]
     assert only_equal["adjusted"] == {key: only_equal[key] for key in ("mean", "by_capacity")}
@@ -86,7 +86,7 @@ def test_the_share_that_is_really_held_is_on_record(name):
     params, method = model.initial_params(), METHODS[name]()
     clients = [Client(0, 0.5, 0, 0, LocalTraining())]
     test = TensorData(torch.zeros(2, 10), torch.tensor([0, 1]))
-    score = lambda at, works: (correct(model, at, work, test, 2) for work in works)  # noqa: E731
+    score = lambda at, works: (answers(model, at, work, test, 2) for work in works)  # noqa: E731
     found = evaluate(method, model, method.init(params), params, clients, [torch.arange(2)], score)["shares"]
     channels = (158 // 2 - 2) // 13  # each takes 10 weights, a bias and 2 weights of the classifier
     held = {"fedfibos": 79, "heterofl": 2 + 13 * channels}[name]

@@ -248,7 +248,7 @@ def test_the_derived_digits_experiments():
         ("data.partition=iid", "command line: data.partition must be a table, got 'iid'"),
         (
             "data.partition.scheme=iidd",
-            "command line: data.partition.scheme must be one of 'iid', 'pathological', 'dirichlet', "
+            "command line: data.partition.scheme must be one of 'iid', 'quantity', 'pathological', 'dirichlet', "
             "'dirichlet-by-class' or 'natural', got 'iidd'; did you mean 'iid'?",
         ),
         (

@@ -91,7 +91,7 @@ def test_the_command_finds_by_key_and_by_section(capsys):
         (
             ["data.partition.scheme=pathological", "data.partition.alpha=0.1"],
             ["data.partition.alpha = 0.1 has no effect without data.partition.scheme = one of 'dirichlet', "
-             "'dirichlet-by-class'"],
+             "'dirichlet-by-class', 'quantity'"],
         ),
         (["method.fisher=literal", "method.dense_every=5"], []),
         (

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+from fedfibos.data import Split
 from fedfibos.data.images import PADDING, ImageData, TensorData, random_crop_and_flip
 
 
@@ -103,7 +104,12 @@ def test_tensor_data_gives_the_tensors_as_they_are():
             lambda: TensorData(torch.zeros(3, 2), torch.zeros(2).long()),
             r"int64 of shape \(3,\).*got torch.int64 of shape \(2,\)",
         ),
-        (lambda: TensorData(torch.zeros(3, 2), torch.zeros(3)), r"labels must be int64.*got torch.float32"),
+        (
+            lambda: Split(
+                TensorData(torch.zeros(3, 2), torch.zeros(3)), TensorData(torch.zeros(1, 2), torch.zeros(1)), ("a",)
+            ),
+            r"labels must be int64.*got torch.float32",
+        ),
         (
             lambda: ImageData(torch.zeros(2, 1, 4, 4), torch.zeros(2).long(), (0.0,), (1.0,)),
             r"pixels must be uint8.*got torch.float32",

@@ -8,8 +8,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fedfibos.data.dealing import largest_remainder
 from fedfibos.data.dirichlet import dirichlet_by_class, dirichlet_by_client
-from fedfibos.data.matching import _largest_remainder, matching_test_split
+from fedfibos.data.matching import matching_test_split
 from fedfibos.data.partition import Partition, iid, partition
 from fedfibos.data.pathological import _class_groups, pathological
 
@@ -214,12 +215,12 @@ def test_a_literal_test_split():
 
 def test_largest_remainder_by_hand():
     """7 units by 5 : 3 : 2 are 3.5, 2.1, 1.4: floors 3, 2, 1, and the seventh to the remainder .5."""
-    assert _largest_remainder(np.array([5, 3, 2]), 7, np.random.default_rng(0)).tolist() == [4, 2, 1]
-    assert _largest_remainder(np.array([0, 4]), 3, np.random.default_rng(0)).tolist() == [0, 3]
+    assert largest_remainder(np.array([5, 3, 2]), 7, np.random.default_rng(0)).tolist() == [4, 2, 1]
+    assert largest_remainder(np.array([0, 4]), 3, np.random.default_rng(0)).tolist() == [0, 3]
 
 
 def test_equal_remainders_favour_no_client():
-    first = [_largest_remainder(np.array([1, 1]), 1, np.random.default_rng(s))[0] for s in range(200)]
+    first = [largest_remainder(np.array([1, 1]), 1, np.random.default_rng(s))[0] for s in range(200)]
     assert 70 < sum(first) < 130
 
 

@@ -23,7 +23,7 @@ from flwr.supercore.task_identity import TaskIdentity
 
 from fedfibos.config.experiment import Experiment, load_experiment, to_toml
 from fedfibos.data import Split
-from fedfibos.flower import Task, client_app, server_app
+from fedfibos.flower import FleetTask, client_app, server_app
 from fedfibos.flower.new import TEMPLATE
 from fedfibos.flower.task import FleetSettings
 from fedfibos.model import Model
@@ -36,7 +36,7 @@ Tamper = Callable[[Message, Message], list[Message]]
 """(what was asked, the reply) -> what arrives instead."""
 
 
-def experiment_task(experiment: Experiment, model: Model, **federation: Any) -> Task:
+def experiment_task(experiment: Experiment, model: Model, **federation: Any) -> FleetTask:
     """The task of an experiment of the simulator.
 
     Args:
@@ -51,7 +51,7 @@ def experiment_task(experiment: Experiment, model: Model, **federation: Any) -> 
         "budget": own.budget,
         **federation,
     }
-    return Task(
+    return FleetTask(
         experiment.build_method(),
         model,
         experiment.local,

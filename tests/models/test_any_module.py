@@ -9,7 +9,7 @@ import torch
 from safetensors.torch import load_model
 from torch import nn
 
-from fedfibos.analysis.accuracy import Trial, accuracy, correct, evaluate
+from fedfibos.analysis.accuracy import Trial, accuracy, answers, correct, evaluate
 from fedfibos.analysis.cost import forward_macs
 from fedfibos.analysis.theory import coefficient_of_variation
 from fedfibos.data.images import TensorData
@@ -237,7 +237,7 @@ def test_a_fleet_without_a_full_client_counts_each_score_once():
     parts = [torch.arange(6), torch.arange(6, 12)]
 
     def score(params, works):
-        return (correct(model, params, work, test, 12) for work in works)
+        return (answers(model, params, work, test, 12) for work in works)
 
     found = evaluate(method, model, state, params, clients, parts, score)
     assert found["cv_f"] == pytest.approx(sum(map(coefficient_of_variation, rows)) / 2)
@@ -291,7 +291,7 @@ def test_similarity_of_a_mask_that_rounds_down_is_with_magnitudes_of_its_own_siz
     params, method = model.initial_params(), FIARSE(rounding=rounding)
     clients = [Client(0, 0.99, 0, 0, LocalTraining())]
     test = TensorData(torch.randn(4, 10, generator=torch.Generator().manual_seed(0)), torch.arange(4))
-    score = lambda at, works: (correct(model, at, work, test, 4) for work in works)  # noqa: E731
+    score = lambda at, works: (answers(model, at, work, test, 4) for work in works)  # noqa: E731
     found = evaluate(method, model, method.init(params), params, clients, [torch.arange(4)], score)
     assert found["jaccard"] == ({"0.99": 1.0} if rounding == "floor" else {})
 

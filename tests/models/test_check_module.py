@@ -6,6 +6,7 @@ import copy
 import re
 import warnings
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,9 @@ from torch import Tensor, nn
 
 from fedfibos.model import model_of
 from fedfibos.models import check_module, encode
+from fedfibos.tasks.classification import check_scores
+
+SCORES = partial(check_scores, 3, labels=torch.zeros(2, dtype=torch.int64))
 
 
 class Base(nn.Module):
@@ -108,7 +112,7 @@ def compiled() -> nn.Module:
 def test_a_module_that_trains_is_accepted_and_left_as_it_was(made):
     module = made()
     before = {name: tensor.clone() for name, tensor in module.state_dict().items()}
-    check_module(module, torch.rand(2, 4), 3)
+    check_module(module, torch.rand(2, 4), SCORES)
     assert all(torch.equal(tensor, before[name]) for name, tensor in module.state_dict().items())
     assert module.training
     copy.deepcopy(module)  # as every client's workspace is made: it has not run itself
@@ -118,7 +122,7 @@ def test_a_copy_that_uses_the_originals_parameters_is_refused_and_they_are_left_
     module = Closure()
     before = {name: tensor.clone() for name, tensor in module.state_dict().items()}
     with pytest.raises(ValueError, match=r"goes on using parameter 'first\.weight' of the module itself"):
-        check_module(module, torch.rand(2, 4), 3)
+        check_module(module, torch.rand(2, 4), SCORES)
     assert all(torch.equal(tensor, before[name]) for name, tensor in module.state_dict().items())
 
 
@@ -220,7 +224,7 @@ def test_what_cannot_be_trained_is_refused_in_a_line(made, message):
     for code in re.findall(r"{(.*)}", message):
         message = message.replace(f"{{{code}}}", str([code in line for line in lines].index(True) + 1))
     with pytest.raises(ValueError, match=re.escape(message)) as error:
-        check_module(made(), torch.rand(2, 4), 3)
+        check_module(made(), torch.rand(2, 4), SCORES)
     assert "\n" not in str(error.value)
 
 
@@ -257,15 +261,15 @@ def on_meta() -> nn.Module:
 )
 def test_logits_and_parameters_without_numbers_are_refused(made, message):
     with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
-        check_module(made(), torch.rand(2, 4), 3)
+        check_module(made(), torch.rand(2, 4), SCORES)
 
 
 def test_inputs_that_are_no_numbers_are_not_the_models_fault():
-    check_module(Base(), torch.full((2, 4), torch.nan), 3)
+    check_module(Base(), torch.full((2, 4), torch.nan), SCORES)
 
 
 def test_a_module_that_trains_on_larger_batches_is_accepted():
-    check_module(Many(), torch.rand(2, 4), 3)
+    check_module(Many(), torch.rand(2, 4), SCORES)
 
 
 def test_initial_values_that_are_no_numbers_are_named_in_plain_rounds_too():

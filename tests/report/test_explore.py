@@ -10,7 +10,8 @@ import pytest
 
 from fedfibos.report import build_report, html
 from fedfibos.report.explore import explore_page, explored
-from fedfibos.report.figures import ACCURACY_PANELS
+from fedfibos.report.figures import accuracy_panels
+from fedfibos.runs.measures import ACCURACY
 
 RECORDS = Path(__file__).resolve().parents[2] / "results" / "small" / "cifar10-norm"
 
@@ -24,9 +25,10 @@ def test_every_panel_has_the_line_of_every_method_in_its_colour(report):
     problem = report.sections[0].problem
     figure = explored(problem, report.looks)
     curves = [trace for trace in figure.data if trace.name]
-    assert len(curves) == len(ACCURACY_PANELS) * len(problem.groups)
+    assert len(curves) == len(accuracy_panels(ACCURACY)) * len(problem.groups)
     first = problem.groups[0]
-    line = ACCURACY_PANELS[0][3](first, ACCURACY_PANELS[0][2])
+    panel = accuracy_panels(ACCURACY)[0]
+    line = panel[3](first, panel[2])
     assert list(curves[0].x) == [at for at, _ in line]
     assert list(curves[0].y) == [100 * value.mean for _, value in line]
     assert curves[0].text[-1] == f"{line[-1][1].text(100)} %, n = {line[-1][1].n}"
@@ -83,4 +85,4 @@ def test_a_browser_draws_it_within_its_width(report, tmp_path, width):
     groups = sum(len(section.problem.groups) for section in report.sections)
     assert shown["overflow"] <= 0
     assert shown["names"] == groups
-    assert shown["lines"] >= len(ACCURACY_PANELS) * groups
+    assert shown["lines"] >= len(accuracy_panels(ACCURACY)) * groups

@@ -1,5 +1,7 @@
 """Local and global accuracy, defined once (docs/explanation/notation.md), and what is recorded beside them.
 
+Accuracy is what classification is measured by; of another task its first metric stands in its place.
+
 - *global, full*: the submodel of a capacity-1 client (the whole model) on the whole test set.
 - *global, submodels*: for each capacity, the mean over its clients of the client's own submodel on the whole test
   set; and the mean over capacities. Where all clients of a capacity hold the same submodel, it is that one's.
@@ -8,7 +10,8 @@
   without a test example are left out.
 - *local, adjusted*: the same, with the log of the client's class frequencies added to the logits (Menon et al., ICLR
   2021): what any model gains from being told what every client knows, how often it has which class.
-- *by class*: balanced accuracy and macro F1 of the same submodels on the whole test set.
+- *the task's other metrics* (of classification balanced accuracy and macro F1): of the same submodels on the whole
+  test set.
 
 No accuracy is ever taken on the statistics of a test batch: batch normalisation is recalibrated on training data,
 per submodel.
@@ -25,7 +28,6 @@ import torch
 from torch import Tensor, nn
 
 from fedfibos.analysis.class_priors import ClassPriors
-from fedfibos.analysis.class_scores import balanced_accuracy, macro_f1, majority_share
 from fedfibos.analysis.selections import Diagnostics
 from fedfibos.common.inputs import Inputs, forward
 from fedfibos.common.norms import keeps_statistics
@@ -36,6 +38,9 @@ from fedfibos.method import Method
 from fedfibos.model import Model
 from fedfibos.params import Params
 from fedfibos.submodel import Submodel
+from fedfibos.tasks.class_scores import majority_share
+from fedfibos.tasks.classification import right
+from fedfibos.tasks.task import Metric, Task
 from fedfibos.types import Client, Dataset, State
 
 
@@ -60,8 +65,9 @@ def correct(
     calibration: Dataset | None = None,
     priors: ClassPriors | None = None,
 ) -> Tensor:
-    """Whether each example is classified correctly, bool, shape ``(2, n)``: the first rows of :func:`answers`."""
-    return answers(model, params, trial, test, batch_size, calibration, priors)[:2].bool()
+    """Whether each example is classified correctly, bool, shape ``(2, n)``: by the model's own class, and adjusted."""
+    predicted, labels, adjusted = answers(model, params, trial, test, batch_size, calibration, priors)
+    return torch.stack([predicted == labels, adjusted.bool()])
 
 
 def answers(
@@ -73,10 +79,10 @@ def answers(
     calibration: Dataset | None = None,
     priors: ClassPriors | None = None,
 ) -> Tensor:
-    """How a submodel classifies each example; int32, shape ``(3, n)``.
+    """What each example leaves behind (``observe`` of the model's task), a column each; float32, shape ``(k, n)``.
 
-    The first row is 1 where the model's own class is right, the second where that adjusted by ``priors`` is (without
-    any, the same); the third is the model's own class, −1 where its logits are not finite.
+    Of a task of classes there is one row more: 1 where the class adjusted by ``priors`` is right (without any, where
+    the model's own is).
     A model that draws random numbers in evaluation draws the same ones for every trial, whoever evaluates it.
 
     Args:
@@ -101,38 +107,38 @@ def answers(
             if calibration is None:
                 raise ValueError("a model with batch normalisation needs training data to recalibrate on, got none")
             recalibrate(module, calibration, model.place)
-        hits = [
-            _hits(forward(module, model.place(test.batch(batch))).cpu(), test.labels[batch], priors, batch)
+        rows = [
+            _rows(model.task, forward(module, model.place(test.batch(batch))).cpu(), test.labels[batch], priors, batch)
             for batch in indices.split(batch_size)
             if len(batch)
         ]
-    return torch.cat(hits, 1) if hits else torch.empty(3, 0, dtype=torch.int32)
+    return torch.cat(rows).T.contiguous() if rows else torch.empty(0, 0)
 
 
-def _hits(logits: Tensor, labels: Tensor, priors: ClassPriors | None, batch: Tensor) -> Tensor:
-    plain = adjusted = right(logits, labels)
+def _rows(task: Task, outputs: Tensor, targets: Tensor, priors: ClassPriors | None, batch: Tensor) -> Tensor:
+    seen = task.rows(outputs, targets)
+    if not task.classes:
+        return seen
+    told = outputs.float().clone()
     if priors is not None:
-        told = logits.float().clone()
         told[:, : priors.table.shape[1]] += priors.table[priors.row[batch]]
-        adjusted = right(told, labels)
-    return torch.stack([plain, adjusted, torch.where(_sound(logits), logits.argmax(1), -1)]).int()
-
-
-def right(logits: Tensor, labels: Tensor) -> Tensor:
-    """Whether each example's largest logit is its label's; bool, shape ``(n,)``."""
-    return (logits.argmax(1) == labels) & _sound(logits)
-
-
-def _sound(logits: Tensor) -> Tensor:
-    """Where the largest logit is a number: without one argmax would make the first class. -∞ rules classes out."""
-    return logits.amax(1).isfinite()
+    return torch.cat([seen, right(told, targets).float()[:, None]], 1)
 
 
 def accuracy(
     model: Model, params: Params, submodel: Submodel, data: Dataset, calibration: Dataset | None = None
 ) -> float:
-    """Share of a data set that a submodel classifies correctly, in [0, 1]; see :func:`correct`."""
-    return share(correct(model, params, Trial(submodel), data, 500, calibration)[0])
+    """Share of a data set that a submodel classifies correctly, in [0, 1]; see :func:`correct`.
+
+    Of another task than classification its first metric.
+
+    Raises:
+        ValueError: That is no number.
+    """
+    value = model.task.primary.of(answers(model, params, Trial(submodel), data, 500, calibration).T)
+    if value is None:
+        raise ValueError(f"{model.task.primary.name} of the model's outputs is not finite")
+    return value
 
 
 CALIBRATION_BATCH = 500
@@ -197,7 +203,6 @@ def evaluate(
     test_parts: Sequence[Tensor],
     run: RunTrials,
     submodel_clients: int | None = None,
-    labels: Tensor | None = None,
 ) -> dict[str, Any]:
     """Evaluate a global model for the fleet it serves.
 
@@ -211,11 +216,10 @@ def evaluate(
         run: Runs the forward passes.
         submodel_clients: For methods whose submodels are personal: how many clients of each capacity enter the
             global accuracy of submodels (the lowest ids); None: all.
-        labels: Class of every test example, for what is measured class by class; None: it is not.
 
     Returns:
         The ``evaluation`` object of a ``rounds.jsonl`` line. Accuracies are fractions in [0, 1]; keys of capacities
-        are written as ``str(capacity)``.
+        are written as ``str(capacity)``. ``metrics`` says which the metrics are, the first one first.
     """
     by_capacity: dict[float, list[Client]] = {}
     for client in sorted(clients, key=lambda c: (-c.capacity, c.id)):
@@ -250,35 +254,39 @@ def evaluate(
         own = []
         for client, (everywhere, tensor) in zip(members, on_test * (len(members) // len(tried)), strict=True):
             own.append(tensor[:, test_parts[client.id]] if everywhere else tensor)
-        local[key] = [tensor for tensor in own if tensor.shape[1]]
+        local[key] = [tensor for tensor in own if tensor.numel()]
 
-    def over_capacities(score: Callable[[Tensor], float]) -> dict[str, Any]:
-        by_key = {key: mean([score(tensor) for tensor in tensors]) for key, tensors in whole_test.items()}
-        average = mean([value for value in by_key.values() if value is not None])
-        return {"full": score(hits[1.0, whole.id][1]), "submodels": {**by_key, "mean": average}}
+    def over_capacities(metric: Metric) -> dict[str, Any]:
+        by_key = {key: _mean(metric.of(tensor.T) for tensor in tensors) for key, tensors in whole_test.items()}
+        return {"full": metric.of(on_full.T), "submodels": {**by_key, "mean": _mean(by_key.values())}}
 
-    by_class: dict[str, Any] = {}
-    if labels is not None:
-        by_class = {
-            "balanced_accuracy": over_capacities(lambda tensor: balanced_accuracy(tensor[2], labels)),
-            "macro_f1": over_capacities(lambda tensor: macro_f1(tensor[2], labels)),
-            "majority_share": majority_share(labels),
-        }
+    task, on_full = model.task, hits[1.0, whole.id][1]
+    primary, *others = task.metrics
     return {
-        "global": over_capacities(lambda tensor: share(tensor[0])),
-        **by_class,
-        "local": {**_over_clients(local, 0), "adjusted": _over_clients(local, 1)},
+        "metrics": task.described,
+        "global": over_capacities(primary),
+        **{metric.name: over_capacities(metric) for metric in others},
+        **({"majority_share": majority_share(on_full[1].long())} if task.classes else {}),
+        "local": {
+            **_over_clients(local, lambda tensor: primary.of(tensor.T)),
+            **({"adjusted": _over_clients(local, lambda tensor: share(tensor[-1]))} if task.classes else {}),
+        },
         **diagnostics.result(),
     }
 
 
-def _over_clients(local: Mapping[str, Sequence[Tensor]], row: int) -> dict[str, Any]:
-    """Mean over clients of a row of their hits: of all of them, and capacity by capacity."""
-    accuracies = {key: [share(hits[row]) for hits in own] for key, own in local.items()}
+def _over_clients(local: Mapping[str, Sequence[Tensor]], score: Callable[[Tensor], float | None]) -> dict[str, Any]:
+    """Mean over clients of a score: of all of them, and capacity by capacity."""
+    scores = {key: [score(seen) for seen in own] for key, own in local.items()}
     return {
-        "mean": mean([accuracy for values in accuracies.values() for accuracy in values]),
-        "by_capacity": {key: mean(values) for key, values in accuracies.items()},
+        "mean": _mean(value for values in scores.values() for value in values),
+        "by_capacity": {key: _mean(values) for key, values in scores.items()},
     }
+
+
+def _mean(values: Iterable[float | None]) -> float | None:
+    """Of those that are numbers."""
+    return mean([value for value in values if value is not None])
 
 
 def share(hits: Tensor) -> float:

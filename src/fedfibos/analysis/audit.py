@@ -21,7 +21,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from fedfibos.analysis.accuracy import recalibrate, right, share
+from fedfibos.analysis.accuracy import recalibrate, share
 from fedfibos.analysis.class_priors import ClassPriors
 from fedfibos.common.inputs import forward
 from fedfibos.common.norms import has_batch_norm, keeps_statistics
@@ -32,6 +32,8 @@ from fedfibos.model import Model
 from fedfibos.params import Params
 from fedfibos.round import outcome_of, submodel_for
 from fedfibos.submodel import Submodel
+from fedfibos.tasks.classification import right
+from fedfibos.tasks.task import Task
 from fedfibos.types import Client, Dataset, State
 
 STATISTICS = ("recalibrated", "client_ordered", "shuffled")
@@ -92,8 +94,10 @@ def audit(
         the fleet has some.
 
     Raises:
-        ValueError: The batch size is below 2, or the clients have fewer than two test examples.
+        ValueError: The batch size is below 2, the clients have fewer than two test examples, or the task has no
+            classes.
     """
+    check_task(model.task)
     if batch_size < 2:
         raise ValueError(f"batch statistics need batches of at least 2 examples, got a batch size of {batch_size}")
     ordered = torch.cat(list(test.parts))
@@ -124,6 +128,12 @@ def audit(
                 **{when: {way: _shares(hits[when, way]) for way in ways} for when in TRAINING},
             }
     return {"round": clients[0].round, "batch_size": batch_size, "statistics": list(ways), "capacities": found}
+
+
+def check_task(task: Task) -> None:
+    """Raise ValueError for a task without classes."""
+    if not task.classes:
+        raise ValueError(f"audit compares ways to measure accuracy, class by class: task {task.name!r} has none")
 
 
 def _by_capacity(clients: Sequence[Client], parts: Sequence[Tensor], most: int) -> Mapping[float, Sequence[Client]]:

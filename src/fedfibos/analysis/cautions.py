@@ -99,7 +99,8 @@ def _of_the_model(model: Model) -> list[str]:
     if model.example is None:
         return []
     lines = [_held_whole(model)] if model.whole else []
-    return [*lines, *state_cautions(model.module, model.example), *probability_cautions(model.module, model.example)]
+    lines += state_cautions(model.module, model.example)
+    return lines + (probability_cautions(model.module, model.example) if model.task.classes else [])
 
 
 def _uncut(model: Model) -> list[str]:
@@ -145,7 +146,8 @@ def _not_finite(model: Model, params: Params, submodel: Submodel) -> str | None:
     hooks = [layer.register_forward_hook(note(name)) for name, layer in module.named_modules() if name]
     try:
         with torch.no_grad(), seeded(stream(0, "evaluation"), model.device):
-            largest = forward(module, model.place(model.example)).amax(1)  # -∞ rules a class out
+            outputs = forward(module, model.place(model.example))
+            largest = outputs.amax(1) if outputs.dim() > 1 else outputs  # -∞ rules a class out
     finally:
         for hook in hooks:
             hook.remove()

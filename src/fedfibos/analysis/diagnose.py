@@ -12,14 +12,12 @@ import math
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import partial
 from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
 from fedfibos.analysis.theory import (
-    Loss,
     boundary_violations,
     coefficient_of_variation,
     dataset_fisher,
@@ -37,8 +35,9 @@ from fedfibos.method import Method, Scored
 from fedfibos.methods._fisher import PerExampleError
 from fedfibos.model import Model
 from fedfibos.params import Params
-from fedfibos.steps.loss import cross_entropy_loss
+from fedfibos.steps.loss import loss_of
 from fedfibos.submodel import Mask, Submodel, budget
+from fedfibos.tasks.task import Loss
 from fedfibos.types import Client, Dataset, State
 
 READINGS: tuple[Literal["held", "dense"], ...] = ("held", "dense")
@@ -133,7 +132,7 @@ def _possible(model: Model, params: Params, client: Client) -> Literal["minibatc
     if has_batch_norm(model.module):
         return "minibatch"
     try:
-        dataset_fisher(model, params, client.data.subset(torch.arange(1)), "per_example")
+        dataset_fisher(model, params, client.data.subset(torch.arange(1)), "per_example", loss=model.task.loss)
     except PerExampleError:
         return "minibatch"
     return "per_example"
@@ -165,8 +164,7 @@ def _point(
     """∇F_n(x̃) and F_n on all of the client's examples, under the loss it trains with."""
     assert client.data is not None
     local = client.local
-    present = client.data.labels.unique() if local.absent_labels == "mask" else None
-    loss = partial(cross_entropy_loss, present=present)
+    loss = loss_of(model.task, local, client.data.labels, model.device)
     size = local.batch_size if fisher_from == "minibatch" else batch_size
     return _Point(
         client,

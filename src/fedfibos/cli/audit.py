@@ -11,7 +11,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from fedfibos.analysis.audit import CLASSES, TestData, audit
+from fedfibos.analysis.audit import CLASSES, TestData, audit, check_task
 from fedfibos.cli.terminal import warn
 from fedfibos.common.atomic_files import write_whole
 from fedfibos.common.formatting import percent
@@ -35,6 +35,7 @@ def audit_run(
     """Audit a run, print the tables and keep the numbers in the run directory."""
     opened = reopen(run, device=device, data_dir=data_dir, warn=warn)
     world, at = opened.world, opened.checkpoint
+    check_task(world.model.task)
     population, examples = world.population, world.split.test
     # A schedule may end at a rate of nothing: a client trains for itself at the rate that the run began with.
     unscheduled = population.local.with_levels(population.capacities.table)

@@ -78,9 +78,11 @@ def show_plan(experiment: Experiment, data_dir: Path | None, console: Console, w
 def how_dealt(population: Population) -> str:
     """What the partition came to: examples and classes a client, and how much of a client is its largest class."""
     sizes, labels = population.parts.sizes(), population.train.labels
-    counts = class_counts(population.parts, labels, int(labels.max()) + 1)
-    share = 100 * counts.max(1).values / sizes.clamp_min(1)
-    figures = {"examples": sizes, "classes": (counts > 0).sum(1), "% of the largest class": share}
+    figures = {"examples": sizes}
+    if labels.dim() == 1 and labels.dtype == torch.int64 and int(labels.min()) >= 0:
+        counts = class_counts(population.parts, labels, int(labels.max()) + 1)
+        share = 100 * counts.max(1).values / sizes.clamp_min(1)
+        figures |= {"classes": (counts > 0).sum(1), "% of the largest class": share}
     said = [f"{_range(values)} {what}" for what, values in figures.items()]
     return f"a client has (least, median, most): {'; '.join(said)}"
 

@@ -11,9 +11,9 @@ from rich.table import Table
 from fedfibos.analysis.accuracy import evaluate
 from fedfibos.cli.terminal import warn
 from fedfibos.common.atomic_files import write_whole
-from fedfibos.common.formatting import percent
 from fedfibos.runs.environment import describe
 from fedfibos.runs.files import EVALUATION
+from fedfibos.runs.measures import measures_of
 from fedfibos.simulation.reopen import reopen
 from fedfibos.simulation.world import setting_of
 
@@ -35,17 +35,20 @@ def evaluate_run(run: Path, data_dir: Path | None, device: str, console: Console
         population.test_parts,
         lambda params, trials: (setting.hits(params, trial) for trial in trials),
         experiment.evaluation.submodel_clients,
-        world.split.test.labels,
     )
     written = {"round": at.round, **result, "environment": describe(device)}
     submodels, local = result["global"]["submodels"], result["local"]
-    whole = percent(result["global"]["full"])
-    table = Table(title=f"{experiment.method.name}, seed {experiment.seed}, after round {at.round}: full model {whole}")
-    for heading in ("capacity", "global, submodels", "local", "local, adjusted"):
+    first = measures_of(result)[0]
+    table = Table(
+        title=f"{experiment.method.name}, seed {experiment.seed}, after round {at.round}: full model "
+        f"{first.text(result['global']['full'])}"
+    )
+    parts = {"local": local, **({"local, adjusted": local["adjusted"]} if "adjusted" in local else {})}
+    for heading in ("capacity", "global, submodels", *parts):
         table.add_column(heading, justify="right")
     for key in [*local["by_capacity"], "mean"]:
-        own = [part["mean"] if key == "mean" else part["by_capacity"][key] for part in (local, local["adjusted"])]
-        table.add_row(key, percent(submodels[key]), *map(percent, own))
+        own = [part["mean"] if key == "mean" else part["by_capacity"][key] for part in parts.values()]
+        table.add_row(key, first.text(submodels[key]), *map(first.text, own))
     console.print(table)
     write_whole(run / EVALUATION, json.dumps(written, indent=1) + "\n")
     console.print(f"written: {run / EVALUATION}", markup=False, highlight=False, soft_wrap=True)

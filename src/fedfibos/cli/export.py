@@ -89,6 +89,8 @@ def of_run(run: Path, data_dir: Path | None) -> Exportable:
         own = dict(zip(ids, world.population.capacities.of(ids, 0), strict=True))
     about = {"method": experiment.method.name, "model": experiment.model.name, **_inputs(world.split.test)}
     about["classes"] = json.dumps(world.split.classes, ensure_ascii=False)
+    if not world.model.task.classes:
+        about["task"] = experiment.task.name
     return Exportable(
         world.model,
         world.method,

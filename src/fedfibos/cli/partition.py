@@ -31,9 +31,15 @@ def show_partition(
     """Print classes and sizes, client by client, and draw them where a picture is asked for."""
     split = load_published(experiment, data_dir, warn)
     population = deal(experiment, split, warn)
-    counts = class_counts(population.parts, split.train.labels, len(split.classes))
-    title = f"{experiment.data.name}, {experiment.data.partition.scheme}, {len(counts)} clients, seed {experiment.seed}"
+    scheme, clients = experiment.data.partition.scheme, len(population)
+    title = f"{experiment.data.name}, {scheme}, {clients} clients, seed {experiment.seed}"
     console.print(title, markup=False, highlight=False, soft_wrap=True)
+    if not split.has_classes:
+        if picture is not None:
+            raise ValueError(f"--picture draws the classes of clients, the targets of {split.name!r} are none")
+        console.print(how_dealt(population), soft_wrap=True)
+        return
+    counts = class_counts(population.parts, split.train.labels, len(split.classes))
     console.print(_table(counts, population.test_parts.sizes(), split.classes))
     if len(counts) > CLIENTS:
         console.print(f"and {len(counts) - CLIENTS} clients more: --picture FILE shows all")

@@ -11,8 +11,9 @@ from rich.filesize import decimal
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Column
 
-from fedfibos.common.formatting import duration, percent
+from fedfibos.common.formatting import duration
 from fedfibos.config.experiment import Experiment
+from fedfibos.runs.measures import measures_of
 
 
 class RunProgress(Protocol):
@@ -63,10 +64,10 @@ class Tally:
         """Of the last evaluation."""
         if self.evaluation is None:
             return "not evaluated yet"
-        accuracies = self.evaluation["global"]
+        found, text = self.evaluation["global"], measures_of(self.evaluation)[0].text
         return (
-            f"global {percent(accuracies['full'])} (submodels {percent(accuracies['submodels']['mean'])})  "
-            f"local {percent(self.evaluation['local']['mean'])}"
+            f"global {text(found['full'])} (submodels {text(found['submodels']['mean'])})  "
+            f"local {text(self.evaluation['local']['mean'])}"
         )
 
     def within(self, record: Mapping[str, Any], width: int) -> str:
@@ -74,7 +75,8 @@ class Tally:
         pieces = [loss_of(record)]
         if self.evaluation is not None:
             whole, local = self.evaluation["global"], self.evaluation["local"]
-            pieces += [f"global {percent(whole['full'])}", f"local {percent(local['mean'])}"]
+            text = measures_of(self.evaluation)[0].text
+            pieces += [f"global {text(whole['full'])}", f"local {text(local['mean'])}"]
         whole_line = f"{pieces[0]}  {self.accuracies()}  {self.traffic()}"
         if len(whole_line) <= width:
             return whole_line

@@ -12,6 +12,7 @@ from rich.table import Table
 
 from fedfibos.common.formatting import duration, percent
 from fedfibos.runs.classes import rejected_lines, skipped_line
+from fedfibos.runs.measures import Measure, measures_of
 from fedfibos.runs.record import RunDirectory
 
 SUMMARIES = {"last": "last evaluation", "last20": "mean of the last 20 evaluations", "best": "best evaluation"}
@@ -19,7 +20,7 @@ SUMMARIES = {"last": "last evaluation", "last20": "mean of the last 20 evaluatio
 
 
 def show_results(final: Mapping[str, Any], out: Path, console: Console, summary: str = "last") -> None:
-    """Print the accuracies of ``final.json``, the totals and where the run directory is.
+    """Print the metrics of ``final.json``, the totals and where the run directory is.
 
     Args:
         final: The content of ``final.json``.
@@ -27,15 +28,16 @@ def show_results(final: Mapping[str, Any], out: Path, console: Console, summary:
         console: Where to.
         summary: A key of :data:`SUMMARIES`.
     """
+    first, *others = measures_of(final)
     table = Table(title=f"{final['method']}, seed {final['seed']}, {final['rounds']} rounds")
-    table.add_column("accuracy", no_wrap=True)
+    table.add_column(first.words if first.better == "higher" else f"{first.words}, lower is better", no_wrap=True)
     heading = mean_heading(evaluations_of(out)) if summary == "last20" else SUMMARIES[summary]
     table.add_column(heading, justify="right", no_wrap=True)
 
-    def add(name: str, curve: Mapping[str, float | None]) -> None:
-        table.add_row(name, percent(curve[summary]))
+    def add(name: str, curve: Mapping[str, float | None], measure: Measure = first) -> None:
+        table.add_row(name, measure.text(curve[summary]))
 
-    whole, local = final["global_accuracy"], final["local_accuracy"]
+    whole, local = final[first.whole], final[first.own]
     submodels = whole["submodels"]
     add("global, full model", whole["full"])
     add("global, submodels: mean", submodels["mean"])
@@ -46,9 +48,9 @@ def show_results(final: Mapping[str, Any], out: Path, console: Console, summary:
         add(f"  capacity {capacity}", curve)
     if "adjusted" in local:
         add("local, adjusted: mean", local["adjusted"]["mean"])
-    for score, title in (("balanced_accuracy", "balanced accuracy"), ("macro_f1", "macro F1")):
-        if score in final:
-            add(f"global, full: {title}", final[score]["full"])
+    for measure in others:
+        if measure.name in final:
+            add(f"global, full: {measure.words}", final[measure.name]["full"], measure)
     console.print(table)
     if (majority := final.get("majority_share")) is not None:
         line = f"{percent(majority)} of the test examples are of the largest class: always answering it reaches that"

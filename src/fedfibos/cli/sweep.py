@@ -14,9 +14,10 @@ from rich.table import Table
 
 from fedfibos.cli.exit_codes import CLASS_REJECTED, FAILED, REFUSED, exit_code
 from fedfibos.cli.results import SUMMARIES, left_out_lines, show_rejected
-from fedfibos.common.formatting import duration, percent
+from fedfibos.common.formatting import duration
 from fedfibos.common.statistics import Spread, spread
 from fedfibos.config.study import PlannedRun, Study, describe_grid, load_study
+from fedfibos.runs.measures import Measure, measures_of
 from fedfibos.simulation.sweep import OnRound, Outcome, SweepProgress, run_study
 
 
@@ -136,17 +137,21 @@ def result(outcome: Outcome) -> str:
         return "left to the process that is at it"
     if final is None:
         return f"failed: {outcome.reason}"
-    accuracy = final["global_accuracy"]
+    first = measures_of(final)[0]
+    whole, local = final[first.whole], final[first.own]
     text = (
-        f"global {percent(accuracy['full']['last'])} (submodels {percent(accuracy['submodels']['mean']['last'])})  "
-        f"local {percent(final['local_accuracy']['mean']['last'])}"
+        f"global {first.text(whole['full']['last'])} (submodels {first.text(whole['submodels']['mean']['last'])})  "
+        f"local {first.text(local['mean']['last'])}"
     )
     return f"{text}  {'finished before' if outcome.state == 'finished' else duration(final['seconds'])}"
 
 
 def summary_table(study: Study, outcomes: Sequence[Outcome], summary: str = "last") -> Table:
     """Mean ± sd over seeds of each cell; ``summary``: a key of :data:`fedfibos.cli.results.SUMMARIES`."""
-    table = Table(title=f"accuracy in %, {SUMMARIES[summary]}, mean ± sd over seeds")
+    known = [measures_of(outcome.final)[0] for outcome in outcomes if outcome.final is not None]
+    different = list(dict.fromkeys(known)) or [Measure("accuracy")]
+    what = ", ".join(measure.heading for measure in different)
+    table = Table(title=f"{what}, {SUMMARIES[summary]}, mean ± sd over seeds")
     for axis in study.axes or ("",):
         table.add_column(axis)
     for column in ("runs", "global, full", "submodels", "local"):
@@ -156,16 +161,17 @@ def summary_table(study: Study, outcomes: Sequence[Outcome], summary: str = "las
         by_cell.setdefault(outcome.run.cell, []).append(outcome)
     for cell, members in by_cell.items():
         finals = [outcome.final for outcome in members if outcome.final is not None]
+        first = measures_of(finals[0])[0] if finals else different[0]
         runs = str(len(finals)) if len(finals) == len(members) else f"{len(finals)} of {len(members)}"
         table.add_row(
             *(cell or ("",)),
             runs,
-            _cell(spread(final["global_accuracy"]["full"][summary] for final in finals)),
-            _cell(spread(final["global_accuracy"]["submodels"]["mean"][summary] for final in finals)),
-            _cell(spread(final["local_accuracy"]["mean"][summary] for final in finals)),
+            _cell(spread(final[first.whole]["full"][summary] for final in finals), first),
+            _cell(spread(final[first.whole]["submodels"]["mean"][summary] for final in finals), first),
+            _cell(spread(final[first.own]["mean"][summary] for final in finals), first),
         )
     return table
 
 
-def _cell(value: Spread | None) -> str:
-    return "–" if value is None else value.text(100)
+def _cell(value: Spread | None, measure: Measure) -> str:
+    return "–" if value is None else value.text(100) if measure.share else value.text(digits=3)

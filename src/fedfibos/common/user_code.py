@@ -11,6 +11,7 @@ import sysconfig
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -31,20 +32,22 @@ def is_own(name: object) -> bool:
     return isinstance(name, str) and ":" in name
 
 
-def find(what: str, name: Any, known: Mapping[str, T]) -> T | Callable[..., Any]:
-    """What a name stands for: one of ours, or a user's own function, :func:`guard`.
+def find(what: str, name: Any, known: Mapping[str, T], value: type[Any] | None = None) -> T | Callable[..., Any]:
+    """What a name stands for: one of ours, or a user's own function, :func:`guard`, or value.
 
     Args:
         what: The key that holds the name, for messages.
         name: A key of ``known``, or ``module:function``, imported as Python imports anything. The command line looks in
             the current folder too.
         known: Ours.
+        value: What the user's own may be in place of a function.
 
     Raises:
         ValueError: No such name, module or function, in one line.
     """
     if is_own(name):
-        return guard(what, name, _imported(what, name))
+        found = _imported(what, name, value)
+        return found if value is not None and isinstance(found, value) else guard(what, name, found)
     if "." in str(name) and name not in known:
         raise ValueError(f"{what} must be {listed(known)}, or your own 'module:function', got {name!r}")
     check_name(what, name, known)
@@ -57,7 +60,9 @@ def source_sha256(what: str, name: str) -> str | None:
     What that file imports is not in it: this tells that a model changed, not that it did not.
     """
     try:
-        file = inspect.getsourcefile(inspect.unwrap(_imported(what, name)))
+        found = _imported(what, name, object)
+        home = found if callable(found) else sys.modules[name.partition(":")[0]]  # a value is where its module is
+        file = inspect.getsourcefile(inspect.unwrap(home) if callable(home) else home)
     except (TypeError, OSError):  # written in C, say
         return None
     return None if file is None else hashlib.sha256(Path(file).read_bytes()).hexdigest()
@@ -88,13 +93,14 @@ def guard(what: str, name: str, function: Callable[..., T]) -> Callable[..., T]:
         name: Its name.
         function: Itself; :func:`unguard` gives it back.
     """
+    call: Any = partial(_guarded_call, what, name, function)  # which, unlike a closure, another process can be sent
+    call.__wrapped__ = call.guards = function
+    return call  # type: ignore[no-any-return]
 
-    def call(*arguments: Any, **options: Any) -> T:
-        with naming(f"{what} = {name!r}"):
-            return run_user_code(function, *arguments, **options)
 
-    call.__wrapped__ = call.guards = function  # type: ignore[attr-defined]
-    return call
+def _guarded_call(what: str, name: str, function: Callable[..., T], /, *arguments: Any, **options: Any) -> T:
+    with naming(f"{what} = {name!r}"):
+        return run_user_code(function, *arguments, **options)
 
 
 def unguard(function: Callable[..., T]) -> Callable[..., T]:
@@ -120,6 +126,8 @@ def naming(what: str) -> Iterator[None]:
     try:
         yield
     except UserCodeError as error:
+        if str(error).endswith(f"(in {what})"):  # said where it was called
+            raise
         raise UserCodeError(f"{error} (in {what})") from error
     except ValueError as error:
         raise ValueError(f"{what}: {error}") from error
@@ -154,7 +162,7 @@ def _in_brief(text: str) -> str:
     return text if len(text) <= LONGEST else f"{text[:LONGEST]} ..."
 
 
-def _imported(what: str, name: str) -> Callable[..., Any]:
+def _imported(what: str, name: str, value: type[Any] | None = None) -> Callable[..., Any]:
     module, _, attribute = name.partition(":")
     if not all(piece.isidentifier() for piece in (*module.split("."), attribute)):
         raise ValueError(f"{what} must be a name of ours or 'module:function', such as 'my_code:model', got {name!r}")
@@ -169,8 +177,12 @@ def _imported(what: str, name: str) -> Callable[..., Any]:
     except (Exception, SystemExit) as error:
         raise UserCodeError(f"{describe_error(error)} (importing {module} for {what} = {name!r})") from error
     found = getattr(home, attribute, None)
-    if not callable(found):
-        near = did_you_mean(attribute, [key for key, value in vars(home).items() if callable(value)])
+    if not callable(found) and not (value is not None and isinstance(found, value)):
+        usable = [
+            key for key, of in vars(home).items() if callable(of) or (value is not None and isinstance(of, value))
+        ]
+        near = did_you_mean(attribute, usable)
         got = "it has none" if found is None else f"got {found!r}"
-        raise ValueError(f"{what} = {name!r}: {module} must have a function {attribute}, {got}{near}")
+        kind = "function" if value is None else f"{value.__name__} or a function"
+        raise ValueError(f"{what} = {name!r}: {module} must have a {kind} {attribute}, {got}{near}")
     return found  # type: ignore[no-any-return]

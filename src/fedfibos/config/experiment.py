@@ -20,6 +20,7 @@ from fedfibos.config.keys import check_keys
 from fedfibos.config.layers import Layer, as_layers, merge, read_layers, source_of, toml_in
 from fedfibos.config.limits import CONFIG, Seed
 from fedfibos.config.sections import SECTIONS, Data, Evaluation, Run
+from fedfibos.config.task import TaskChoice
 from fedfibos.method import Method
 from fedfibos.server.settings import Server
 from fedfibos.training import LocalTraining
@@ -35,6 +36,7 @@ class Experiment:
         method: The method and its hyperparameters.
         seed: Root of all random streams.
         data: The data set and its partition.
+        task: What the model is trained for.
         local: How clients train.
         server: How uploads are merged, and the server's optimiser.
         evaluation: When and how accuracy is measured.
@@ -46,6 +48,7 @@ class Experiment:
     method: MethodChoice
     seed: Seed = 0
     data: Data = Data()
+    task: TaskChoice = TaskChoice()
     local: LocalTraining = LocalTraining()
     server: Server = Server()
     evaluation: Evaluation = Evaluation()
@@ -133,8 +136,11 @@ def to_toml(experiment: Experiment) -> str:
     del federation["capacities" if experiment.federation.devices else "devices"]  # one replaces the other
     if not values["data"]["options"]:  # as most data sets have none
         del values["data"]["options"]
-    values["method"] |= values["method"].pop("settings")
-    sections = {name: values[name] for name in SECTIONS}
+    for section in ("method", "task"):
+        values[section] |= values[section].pop("settings")
+    if experiment.task == TaskChoice():  # as most experiments have it, and all older records
+        del values["task"]
+    sections = {name: values[name] for name in SECTIONS if name in values}
     return tomli_w.dumps(_without_none({"seed": experiment.seed, **sections}))
 
 
@@ -158,18 +164,18 @@ def _build(values: Mapping[str, Any], layers: Sequence[Layer], own_code: bool) -
         built["seed"] = checked(Seed, values.get("seed", 0), "seed")
         for section, cls in SECTIONS.items():
             given = dict(values.get(section, {}))
-            if section == "method":
+            if section in ("method", "task"):
                 settings = {key: given.pop(key) for key in list(given) if key not in ("name", "preset")}
                 given["settings"] = settings
             built[section] = checked(cls, given, section)
-            if own_code and section in ("data", "model", "method"):
+            if own_code and section in ("data", "task", "model", "method"):
                 built[section] = _resolved(built[section], section)
     except ExperimentError as error:
         raise ExperimentError(f"{source_of(layers, error.key)}: {error}") from None
     return Experiment(**built)
 
 
-def _resolved(choice: Data | ModelChoice | MethodChoice, section: str) -> Data | ModelChoice | MethodChoice:
+def _resolved(choice: Data | TaskChoice | ModelChoice | MethodChoice, section: str) -> Any:
     try:
         return choice.resolved()
     except ExperimentError:

@@ -15,9 +15,10 @@ from fedfibos.server.settings import ADAPTIVE, Server
 from fedfibos.training import LocalTraining
 
 RULES: tuple[Idle, ...] = (
-    (("data.partition.alpha",), "data.partition.scheme", ("dirichlet", "dirichlet-by-class")),
+    (("data.partition.alpha",), "data.partition.scheme", ("dirichlet", "dirichlet-by-class", "quantity")),
     (("data.partition.classes_per_client",), "data.partition.scheme", ("pathological",)),
-    (("data.partition.min_size", "data.partition.max_attempts"), "data.partition.scheme", ("dirichlet-by-class",)),
+    (("data.partition.min_size",), "data.partition.scheme", ("dirichlet-by-class", "quantity")),
+    (("data.partition.max_attempts",), "data.partition.scheme", ("dirichlet-by-class",)),
     (("local.momentum",), "local.optimizer", ("sgd",)),
     (("local.betas",), "local.optimizer", ("adamw",)),
     (("local.adjust_tau",), "local.absent_labels", ("adjust",)),

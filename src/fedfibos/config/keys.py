@@ -14,6 +14,7 @@ from fedfibos.data.forms.form import FORMS, form_of
 from fedfibos.data.partition import Partition
 from fedfibos.methods import METHODS
 from fedfibos.models import options_of
+from fedfibos.tasks import TASKS
 
 
 def check_keys(values: Mapping[str, Any], merged: Mapping[str, Any]) -> None:
@@ -52,6 +53,11 @@ def _known_keys(merged: Mapping[str, Any]) -> list[str]:
                 check_name("method.name", chosen, METHODS)
             free = chosen is None or is_own(chosen)
             names = ["name", "preset", *("*" if free else field_names(METHODS[str(chosen)]))]
+        if section == "task":
+            task = "classification" if chosen is None else chosen
+            if not is_own(task):
+                check_name("task.name", task, TASKS)
+            names = ["name", *("*" if is_own(task) else field_names(TASKS[str(task)]))]
         if section == "model":
             names = [
                 "name",

@@ -182,7 +182,12 @@ def _literal(text: str) -> Any:
 NESTED = ("partition", "options")
 """Tables within a section that are merged key by key; others (capacities) are replaced as a whole."""
 
-CHOSEN_BY = {"method": ("name", None), "model": ("name", None), "partition": ("scheme", Partition().scheme)}
+CHOSEN_BY = {
+    "method": ("name", None),
+    "model": ("name", None),
+    "task": ("name", "classification"),
+    "partition": ("scheme", Partition().scheme),
+}
 """Table -> the key that says what its other keys are about, and its default."""
 
 

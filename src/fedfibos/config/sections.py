@@ -14,6 +14,7 @@ from fedfibos.common.validation import check_name
 from fedfibos.config.choices import MethodChoice, ModelChoice
 from fedfibos.config.federation import Federation
 from fedfibos.config.limits import CONFIG, LARGEST, Positive
+from fedfibos.config.task import TaskChoice
 from fedfibos.data import DATA_SETS
 from fedfibos.data import check_options as check_data_options
 from fedfibos.data.forms.form import form_of
@@ -102,6 +103,7 @@ class Run:
 
 SECTIONS: Mapping[str, type[Any]] = {
     "data": Data,
+    "task": TaskChoice,
     "model": ModelChoice,
     "federation": Federation,
     "method": MethodChoice,

@@ -17,19 +17,22 @@ from fedfibos.config.devices import Device
 from fedfibos.config.federation import Federation
 from fedfibos.config.limits import LARGEST
 from fedfibos.config.sections import SECTIONS, Data
+from fedfibos.config.task import TaskChoice
 from fedfibos.data import DATA_SETS, FORMS
 from fedfibos.data.partition import Partition
 from fedfibos.methods import METHODS, PRESETS
 from fedfibos.models import MODELS, options_of
+from fedfibos.tasks import TASKS
 
 REQUIRED = "required"
 NOT_SET = "not set"
 NAMES: Mapping[str, Iterable[str]] = {
     "data.name": [*DATA_SETS, *(f"{form}:PATH" for form in FORMS)],
+    "task.name": TASKS,
     "model.name": MODELS,
     "method.name": METHODS,
 }
-"""Keys whose values are names of ours; data and model may be the user's own."""
+"""Keys whose values are names of ours; data, task, model and method may be the user's own."""
 
 
 @dataclass(frozen=True)
@@ -75,6 +78,8 @@ def groups() -> list[Group]:
             found.append(Group("data.partition", _summary(Partition), _fields("data.partition", Partition)))
         if section is Federation:
             found.append(Group("federation.devices", _summary(Device), _fields("federation.devices", Device)))
+        if section is TaskChoice:
+            found += [Group(f"task {task}", _summary(TASKS[task]), _fields("task", TASKS[task])) for task in TASKS]
         if section is ModelChoice:
             found += [Group(f"model.options of {model}", _summary(MODELS[model]), _options(model)) for model in MODELS]
         if section is MethodChoice:

@@ -41,3 +41,12 @@ def check_positive(name: str, value: int) -> None:
     """Raise ValueError for anything but an integer of at least 1."""
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
         raise ValueError(f"{name} must be an integer of at least 1, got {value!r}")
+
+
+def largest_remainder(weights: NDArray[np.int64], total: int, rng: np.random.Generator) -> NDArray[np.int64]:
+    """``total`` units dealt in proportion to integer weights, exactly; equal remainders in random order."""
+    quotas, remainders = np.divmod(weights * total, weights.sum())
+    order = rng.permutation(len(weights))
+    order = order[np.argsort(-remainders[order], kind="stable")]
+    quotas[order[: total - quotas.sum()]] += 1
+    return quotas

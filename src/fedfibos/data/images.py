@@ -22,7 +22,7 @@ class ImageData:
 
     Attributes:
         pixels: uint8, shape ``(m, channels, height, width)``: all the images there are.
-        classes: int64, shape ``(m,)``: the class of each.
+        classes: int64, shape ``(m,)``: the class of each; or other targets, shape ``(m, ...)``.
         mean: Mean of each channel, white being 1.
         std: Standard deviation of each channel, white being 1.
         white: The pixel value that means 1.
@@ -50,7 +50,7 @@ class ImageData:
                 f"pixels must be uint8 of shape (n, channels, height, width), got {self.pixels.dtype} "
                 f"of shape {tuple(self.pixels.shape)}"
             )
-        check_labels(self.classes, len(self.pixels))
+        check_targets(self.classes, len(self.pixels))
         if not len(self.mean) == len(self.std) == self.pixels.shape[1]:
             raise ValueError(
                 f"mean and std must have one value for each of {self.pixels.shape[1]} channels, "
@@ -101,11 +101,10 @@ class TensorData:
 
     Attributes:
         inputs: Any dtype, shape ``(n, ...)``.
-        labels: int64, shape ``(n,)``.
+        labels: The targets: classes, int64 of shape ``(n,)``, or whatever the task learns, shape ``(n, ...)``.
 
     Raises:
-        ValueError: Inputs that are no dense tensor of examples, labels of another dtype or shape, or not one label an
-            example.
+        ValueError: Inputs that are no dense tensor of examples, or not one target an example.
     """
 
     inputs: Tensor
@@ -117,7 +116,7 @@ class TensorData:
             raise ValueError(f"{wanted}, got {type(self.inputs).__name__}")
         if self.inputs.layout != torch.strided or self.inputs.dim() == 0:
             raise ValueError(f"{wanted}, got {self.inputs.layout} of shape {tuple(self.inputs.shape)}")
-        check_labels(self.labels, len(self.inputs))
+        check_targets(self.labels, len(self.inputs))
 
     def __len__(self) -> int:
         return len(self.inputs)
@@ -155,6 +154,14 @@ def random_crop_and_flip(images: Tensor, generator: torch.Generator) -> Tensor:
     padded = functional.pad(images, (PADDING,) * 4)
     source = rows[:, :, None] * (w + 2 * PADDING) + columns[:, None, :]
     return padded.flatten(2).gather(2, source.view(b, 1, h * w).expand(b, c, h * w)).view(b, c, h, w)
+
+
+def check_targets(labels: Tensor, num_examples: int) -> None:
+    """Raise ValueError unless ``labels`` is a dense tensor of one row an example."""
+    if not isinstance(labels, Tensor) or labels.dim() == 0 or len(labels) != num_examples:
+        check_labels(labels, num_examples)  # says what classes are: what most data sets have
+    if labels.layout != torch.strided:
+        raise ValueError(f"labels must be a dense tensor, got {labels.layout}")
 
 
 def check_labels(labels: Tensor, num_examples: int) -> None:

@@ -7,7 +7,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedfibos.data.dealing import members, numpy_stream, sorted_parts
+from fedfibos.data.dealing import largest_remainder, members, numpy_stream, sorted_parts
 
 
 def matching_test_split(
@@ -36,11 +36,27 @@ def matching_test_split(
         counts = np.array([np.count_nonzero(labels == label) for labels in held], dtype=np.int64)
         if counts.sum() == 0:
             continue
-        shares = _largest_remainder(counts, len(indices), rng)
+        shares = largest_remainder(counts, len(indices), rng)
         pieces = np.split(rng.permutation(indices), np.cumsum(shares)[:-1])
         for part, piece in zip(parts, pieces, strict=True):
             part.append(piece)
     return sorted_parts([np.concatenate([np.empty(0, dtype=np.int64), *part]) for part in parts])
+
+
+def proportional_test_split(train_parts: list[Tensor], num_test: int, generator: torch.Generator) -> list[Tensor]:
+    """Test examples for every client in proportion to its training examples, at random: of targets that are no classes.
+
+    Args:
+        train_parts: Each client's positions among the training examples.
+        num_test: Test examples in all.
+        generator: Random stream.
+
+    Returns:
+        One sorted int64 tensor of positions in the test set a client; disjoint, and complete.
+    """
+    rng = numpy_stream(generator)
+    sizes = largest_remainder(np.array([len(part) for part in train_parts], dtype=np.int64), num_test, rng)
+    return sorted_parts(np.split(rng.permutation(num_test), np.cumsum(sizes)[:-1]))
 
 
 def own_test_split(owners: Tensor, train_parts: list[Tensor], test_owners: Tensor) -> list[Tensor]:
@@ -58,12 +74,3 @@ def own_test_split(owners: Tensor, train_parts: list[Tensor], test_owners: Tenso
     by_owner = dict(zip(names.tolist(), of.argsort(stable=True).split(of.bincount().tolist()), strict=True))
     nobody = torch.empty(0, dtype=torch.int64)
     return [by_owner.get(int(owners[part[0]]), nobody) for part in train_parts]
-
-
-def _largest_remainder(weights: NDArray[np.int64], total: int, rng: np.random.Generator) -> NDArray[np.int64]:
-    """``total`` units dealt in proportion to integer weights, exactly; equal remainders in random order."""
-    quotas, remainders = np.divmod(weights * total, weights.sum())
-    order = rng.permutation(len(weights))
-    order = order[np.argsort(-remainders[order], kind="stable")]
-    quotas[order[: total - quotas.sum()]] += 1
-    return quotas

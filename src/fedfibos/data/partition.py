@@ -14,11 +14,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fedfibos.common.user_code import is_own
 from fedfibos.data.dealing import check_enough, check_positive, numpy_stream, sorted_parts
 from fedfibos.data.dirichlet import check_alpha, dirichlet_by_class, dirichlet_by_client
+from fedfibos.data.own_partition import own_partition
 from fedfibos.data.pathological import pathological
+from fedfibos.data.quantity import by_quantity
 
-Scheme = Literal["iid", "pathological", "dirichlet", "dirichlet-by-class", "natural"]
+Scheme = Literal["iid", "quantity", "pathological", "dirichlet", "dirichlet-by-class", "natural"]
+BY_CLASS = ("pathological", "dirichlet", "dirichlet-by-class")
+"""Schemes that need the class of every example."""
 
 
 @dataclass(frozen=True)
@@ -26,20 +31,22 @@ class Partition:
     """Which partition, and its settings. Fields that the scheme does not use are ignored.
 
     Attributes:
-        scheme: ``iid``; ``pathological`` (a few classes a client); ``dirichlet`` (class proportions
-            drawn for each client, equal sizes); ``dirichlet-by-class`` (shares of each class drawn
-            over the clients, unequal sizes); ``natural`` (whose the data set says the examples are,
-            ``Split.owners``; of fewer clients than owners, that many owners are drawn).
-        alpha: Concentration of the Dirichlet draws, above 0: small means few classes a client.
+        scheme: ``iid``; ``quantity`` (at random, shares of all examples drawn over the clients); ``pathological`` (a
+            few classes a client); ``dirichlet`` (class proportions drawn for each client, equal sizes);
+            ``dirichlet-by-class`` (shares of each class drawn over the clients, unequal sizes); ``natural`` (whose the
+            data set says the examples are, ``Split.owners``; of fewer clients than owners, that many owners are drawn);
+            or your own, ``module:function``, which is called with the targets, the number of clients and a
+            ``torch.Generator`` and gives the positions of every client's examples.
+        alpha: Concentration of the Dirichlet draws, above 0: small means few classes a client, or unequal shares.
         classes_per_client: Classes of each client (``pathological``).
-        min_size: Fewest examples a client may have (``dirichlet-by-class``).
+        min_size: Fewest examples a client may have (``dirichlet-by-class``, ``quantity``).
         max_attempts: Draws before ``dirichlet-by-class`` gives up.
 
     Raises:
         ValueError: A field out of range.
     """
 
-    scheme: Scheme = "dirichlet"
+    scheme: str = "dirichlet"
     alpha: float = 0.3
     classes_per_client: int = 2
     min_size: int = 10
@@ -47,10 +54,12 @@ class Partition:
 
     def __post_init__(self) -> None:
         schemes = get_args(Scheme)
-        if self.scheme not in schemes:
+        if self.scheme not in schemes and not is_own(self.scheme):
             near = difflib.get_close_matches(str(self.scheme), schemes, n=1, cutoff=0.0)
+            quoted = [repr(name) for name in schemes]
             raise ValueError(
-                f"scheme must be one of {', '.join(schemes)}, got {self.scheme!r}; did you mean {near[0]!r}?"
+                f"scheme must be one of {', '.join(quoted[:-1])} or {quoted[-1]}, got {self.scheme!r}; did you mean "
+                f"{near[0]!r}?"
             )
         check_alpha(self.alpha)
         for name in ("classes_per_client", "min_size", "max_attempts"):
@@ -67,7 +76,7 @@ def partition(
     """Deal the examples to clients as ``spec`` says.
 
     Args:
-        labels: int64, shape ``(n,)``.
+        labels: Class of every example, int64, shape ``(n,)``; of schemes that do not look at it any targets.
         spec: The scheme and its settings.
         num_clients: N, at least 1.
         generator: Random stream; the partition is a function of it and the other arguments.
@@ -85,6 +94,10 @@ def partition(
         return natural(owners, num_clients, generator)
     if spec.scheme == "iid":
         return iid(labels, num_clients, generator)
+    if spec.scheme == "quantity":
+        return by_quantity(len(labels), num_clients, spec.alpha, generator, min_size=spec.min_size)
+    if is_own(spec.scheme):
+        return own_partition(spec.scheme, labels, num_clients, generator)
     if spec.scheme == "pathological":
         return pathological(labels, num_clients, spec.classes_per_client, generator)
     if spec.scheme == "dirichlet":

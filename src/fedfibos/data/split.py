@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedfibos.common.user_code import UserCodeError, describe_error
-from fedfibos.data.images import ImageData, TensorData, check_labels
+from fedfibos.data.images import ImageData, TensorData, check_labels, check_targets
 from fedfibos.types import Dataset
 
 
@@ -23,20 +23,20 @@ class Split:
     Attributes:
         train: Training examples.
         test: Test examples, never trained on.
-        classes: Name of every class; a label is a position here.
+        classes: Name of every class; a label is a position here. Empty where targets are no classes.
         name: The data set's name, as given to ``load``.
         owners: int64, one a training example: whose it is, any numbers; None where the data set does not say.
         test_owners: int64, one a test example: whose it is, in the numbers of ``owners``; None where the data set does
             not say. In a ``natural`` partition each client's local accuracy is then over its own test examples.
 
     Raises:
-        ValueError: A split without examples, labels that are not int64 or no positions in ``classes``, not an owner
-            an example, or owners of test examples alone.
+        ValueError: A split without examples, labels (of one dimension, with classes) that are not int64 or no positions
+            in ``classes``, not an owner an example, or owners of test examples alone.
     """
 
     train: Dataset
     test: Dataset
-    classes: tuple[str, ...]
+    classes: tuple[str, ...] = ()
     name: str = ""
     owners: Tensor | None = None
     test_owners: Tensor | None = None
@@ -51,8 +51,13 @@ class Split:
         if isinstance(self.classes, str) or not isinstance(self.classes, Sequence):
             got = self.classes if isinstance(self.classes, str | int) else type(self.classes).__name__
             raise ValueError(f"{wanted} {got!r}")
-        if not self.classes:
-            raise ValueError(f"{wanted} none")
+
+    @property
+    def has_classes(self) -> bool:
+        """Whether every example is of one class: what partitions by class need."""
+        return bool(self.classes) and all(
+            data.labels.dim() == 1 and data.labels.dtype == torch.int64 for data in (self.train, self.test)
+        )
 
     def __post_init__(self) -> None:
         self._check_classes()
@@ -65,6 +70,9 @@ class Split:
             if not len(data):
                 raise ValueError(f"{self._said}: it must have {what} examples, got none")
             try:
+                check_targets(data.labels, len(data))
+                if not self.classes or data.labels.dim() > 1:  # what else they must be, the task says
+                    continue
                 check_labels(data.labels, len(data))
             except ValueError as error:
                 raise ValueError(f"{self._said}: {what} {error}") from error

@@ -8,7 +8,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from fedfibos.data.images import check_labels
+from fedfibos.data.images import check_targets
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,7 +24,7 @@ class TextData:
     labels: Tensor
 
     def __post_init__(self) -> None:
-        check_labels(self.labels, len(self.texts))
+        check_targets(self.labels, len(self.texts))
 
     def __len__(self) -> int:
         return len(self.texts)
@@ -61,7 +61,7 @@ class TokenData:
     chosen: Tensor | None = None
 
     def __post_init__(self) -> None:
-        check_labels(self.classes, len(self.starts) - 1)
+        check_targets(self.classes, len(self.starts) - 1)
 
     @cached_property
     def labels(self) -> Tensor:

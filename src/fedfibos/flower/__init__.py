@@ -14,6 +14,6 @@ with extra("flower"):
 from fedfibos.flower.client_app import client_app
 from fedfibos.flower.server_app import serve, server_app
 from fedfibos.flower.strategy import SubmodelStrategy
-from fedfibos.flower.task import Task, task_of
+from fedfibos.flower.task import FleetTask, task_of
 
-__all__ = ["SubmodelStrategy", "Task", "client_app", "serve", "server_app", "task_of"]
+__all__ = ["FleetTask", "SubmodelStrategy", "client_app", "serve", "server_app", "task_of"]

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import torch
 
-from fedfibos.flower.task import Task
+from fedfibos.flower.task import FleetTask
 from fedfibos.params import Params
 from fedfibos.round import upload_of
 from fedfibos.submodel import Submodel
@@ -34,7 +34,7 @@ def device_named(name: str, key: str) -> torch.device:
     return device
 
 
-def train_on_device(task: Task, params: Params, submodel: Submodel, client: Client) -> Upload:
+def train_on_device(task: FleetTask, params: Params, submodel: Submodel, client: Client) -> Upload:
     """The client's upload, trained where the task's model computes.
 
     Args:

@@ -36,7 +36,7 @@ from fedfibos.flower.messages import (
 )
 from fedfibos.flower.overdue import OverdueError, within
 from fedfibos.flower.scores import HeldScore
-from fedfibos.flower.task import Settings, Task
+from fedfibos.flower.task import FleetTask, Settings
 from fedfibos.local import LocalTrainingError
 from fedfibos.soundness import signed_by
 from fedfibos.types import Client, Dataset
@@ -48,7 +48,7 @@ LOG = logging.getLogger("flwr")
 NODE_KEYS = ("client-id", "capacity", "device", "state-dir", *LIMITS)
 """Keys of a device's node config."""
 
-MakeTask = Callable[[Settings], Task]
+MakeTask = Callable[[Settings], FleetTask]
 """Flower's run configuration -> the task; called on the server and on every client."""
 
 MakeData = Callable[[Context], Dataset]
@@ -139,6 +139,10 @@ def _declare(task: MakeTask, data: MakeData, message: Message, context: Context)
     before = now_resident()  # the examples included, the model not yet
     placed = _placed(task, context, outline_in(message))
     try:
+        placed.model.task.check_targets(examples.labels)
+    except ValueError as error:
+        raise WireError(f"its data: {error}") from None
+    try:
         capacity = _tried(placed, capacity, examples, limits, before)
     except NeedsValuesError:
         placed = _placed(task, context)
@@ -146,7 +150,7 @@ def _declare(task: MakeTask, data: MakeData, message: Message, context: Context)
     return declaration(own, capacity, len(examples), placed.untrained_sha256)
 
 
-def _tried(task: Task, capacity: float | None, examples: Dataset, limits: Limits, before: int) -> float:
+def _tried(task: FleetTask, capacity: float | None, examples: Dataset, limits: Limits, before: int) -> float:
     """The client's capacity, measured where it is not told; training with it has been tried."""
     if capacity is None:
         capacity = affordable_capacity(task, examples, limits, before)
@@ -154,7 +158,7 @@ def _tried(task: Task, capacity: float | None, examples: Dataset, limits: Limits
     return capacity
 
 
-def _train(task: Task, data: MakeData, message: Message, context: Context) -> RecordDict:
+def _train(task: FleetTask, data: MakeData, message: Message, context: Context) -> RecordDict:
     own = client_id(context)
     download = decode_download(payload_in(message), task.model)
     if not task.model.has_values:  # a small device: what was read is not kept beside what it says
@@ -172,30 +176,32 @@ def _train(task: Task, data: MakeData, message: Message, context: Context) -> Re
     return payload_record(encode_upload(upload, own, client.round, download.token, layout, precision))
 
 
-def _select(task: Task, message: Message, context: Context) -> RecordDict:
+def _select(task: FleetTask, message: Message, context: Context) -> RecordDict:
     t, counted, capacity = question_in(message)
     client = _client(task, client_id(context), capacity, t)
     shared = None
     if task.shares_a_score:
-        shared = decode_score(payload_in(message), client.id, t, task.model.layout, signed_by(task.method))
+        shared = decode_score(
+            payload_in(message), client.id, t, task.model.layout, signed_by(task.method, task.model.task)
+        )
     mask = _held_score(task, context).mask(client, counted, shared)
     return payload_record(encode_mask(client.id, t, mask, task.model.layout))
 
 
-def _held_score(task: Task, context: Context) -> HeldScore:
+def _held_score(task: FleetTask, context: Context) -> HeldScore:
     folder = _setting(context, "state-dir", str)
     if folder is None:
         raise WireError("scores = 'client' needs state-dir, the folder of the client's score, in its node config")
     return HeldScore(Path(folder), client_id(context), task)
 
 
-def _client(task: Task, own: int, capacity: float, t: int, data: Dataset | None = None) -> Client:
+def _client(task: FleetTask, own: int, capacity: float, t: int, data: Dataset | None = None) -> Client:
     """This client in round t, of the capacity that the server has noted."""
     local = task.local.at_round(t, task.federation.rounds)
     return Client(own, capacity, t, task.seed, local, data, budget=task.federation.budget)
 
 
-def _placed(task: MakeTask, context: Context, outline: bytes | None = None) -> Task:
+def _placed(task: MakeTask, context: Context, outline: bytes | None = None) -> FleetTask:
     """The task where this client trains; without the model's weights, where the server sent its outline."""
     device = _device(context)
     made = lean_task(task, context.run_config, outline)

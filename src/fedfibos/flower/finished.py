@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fedfibos.flower.roster import Roster
-from fedfibos.flower.task import Task
+from fedfibos.flower.task import FleetTask
 from fedfibos.params import Params
 from fedfibos.round import RoundReport
 from fedfibos.types import Client, State
@@ -42,7 +42,7 @@ class Round:
     keys: Mapping[int, str] = field(default_factory=dict)
 
 
-def clients_of(task: Task, roster: Roster, ids: Sequence[int], t: int) -> list[Client]:
+def clients_of(task: FleetTask, roster: Roster, ids: Sequence[int], t: int) -> list[Client]:
     """Those clients as they are in round t; their data stay with them."""
     members = list(roster.values())
     mean_size = sum(member.examples for member in members) / len(members)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from fedfibos.common.formatting import first_line
 from fedfibos.common.unallocated import without_weights
-from fedfibos.flower.task import OutlinedSettings, Settings, Task
+from fedfibos.flower.task import FleetTask, OutlinedSettings, Settings
 from fedfibos.params import Params
 from fedfibos.submodel import Submodel
 from fedfibos.types import Client, State
@@ -18,7 +18,7 @@ from fedfibos.wire.outline import decode_outline, encode_outline
 LOG = logging.getLogger("flwr")
 
 
-def lean_task(make: Callable[[Settings], Task], config: Settings, outline: bytes | None) -> Task | None:
+def lean_task(make: Callable[[Settings], FleetTask], config: Settings, outline: bytes | None) -> FleetTask | None:
     """The task on a module without weights; None where there is no outline, or the app's model is not to be built so.
 
     Then the client builds the whole model, as the server does. The log of the device says why.
@@ -49,7 +49,7 @@ def lean_task(make: Callable[[Settings], Task], config: Settings, outline: bytes
 class SentOutline:
     """The outline that the server sends beside its questions: where the method cuts channels, and nowhere else."""
 
-    def __init__(self, task: Task) -> None:
+    def __init__(self, task: FleetTask) -> None:
         self._task = task
         self._encoded: bytes | None = None
 

@@ -16,7 +16,7 @@ from fedfibos.analysis.first_round import first_round
 from fedfibos.analysis.process_memory import now_resident, process_memory, to_build
 from fedfibos.common.user_code import describe_error
 from fedfibos.flower.accelerator import train_on_device
-from fedfibos.flower.task import Task
+from fedfibos.flower.task import FleetTask
 from fedfibos.local import LocalTrainingError
 from fedfibos.method import ClientScored
 from fedfibos.params import Params
@@ -58,7 +58,7 @@ class Limits:
         return " and ".join(f"{name} {value:.12g}" for name, value in limits if value is not None)
 
 
-def affordable_capacity(task: Task, data: Dataset, limits: Limits, before: int | None = None) -> float:
+def affordable_capacity(task: FleetTask, data: Dataset, limits: Limits, before: int | None = None) -> float:
     """The largest of :data:`CAPACITIES` that keeps within the limits in the method's first round.
 
     Slices are tried from the smallest up, so that no step is run that takes far more than the device has; masks, whose
@@ -95,7 +95,7 @@ def affordable_capacity(task: Task, data: Dataset, limits: Limits, before: int |
     return best
 
 
-def _slices(task: Task, data: Dataset) -> bool:
+def _slices(task: FleetTask, data: Dataset) -> bool:
     """Whether small capacities hold slices."""
     for capacity in reversed(CAPACITIES):
         with suppress(ValueError):  # no slice of the model is as small as this
@@ -103,7 +103,7 @@ def _slices(task: Task, data: Dataset) -> bool:
     return False
 
 
-def _over(task: Task, data: Dataset, limits: Limits, capacity: float, before: int, seen: list[int]) -> str:
+def _over(task: FleetTask, data: Dataset, limits: Limits, capacity: float, before: int, seen: list[int]) -> str:
     """What a capacity takes more of than there is, in words; empty where it keeps within the limits.
 
     ``seen``: bytes of the tensors of the capacities that were tried; this one's are added.
@@ -126,7 +126,7 @@ def _over(task: Task, data: Dataset, limits: Limits, capacity: float, before: in
 
 
 def _memory(
-    task: Task, client: Client, params: Params, submodel: Submodel, before: int, limit: float, seen: list[int]
+    task: FleetTask, client: Client, params: Params, submodel: Submodel, before: int, limit: float, seen: list[int]
 ) -> int | None:
     """Bytes that the client's process takes at most, where they are more than the limit; None where they are not.
 
@@ -145,7 +145,7 @@ def _memory(
     return taken if taken > limit else None
 
 
-def round_bytes(task: Task, client: Client, submodel: Submodel, params: Params | None = None) -> int:
+def round_bytes(task: FleetTask, client: Client, submodel: Submodel, params: Params | None = None) -> int:
     """Bytes of all payloads of a client's first round, both ways, as they are encoded."""
     layout = task.model.layout
     params = task.model.initial_params() if params is None else params
@@ -163,7 +163,7 @@ def round_bytes(task: Task, client: Client, submodel: Submodel, params: Params |
     return sum(map(len, payloads))
 
 
-def step_seconds(task: Task, capacity: float, data: Dataset, steps: int = 3) -> float:
+def step_seconds(task: FleetTask, capacity: float, data: Dataset, steps: int = 3) -> float:
     """Seconds of one training step: the mean over a few, after one to warm up."""
     first, client = _client(task, capacity, data, 1), _client(task, capacity, data, steps)
     params, submodel = first_round(task.method, task.model, client)
@@ -173,7 +173,7 @@ def step_seconds(task: Task, capacity: float, data: Dataset, steps: int = 3) -> 
     return (time.perf_counter() - started) / steps
 
 
-def try_one_batch(task: Task, capacity: float, data: Dataset) -> None:
+def try_one_batch(task: FleetTask, capacity: float, data: Dataset) -> None:
     """Train one step of the client's submodel, and forget it: examples that cannot be trained on are found here.
 
     Raises:
@@ -190,10 +190,10 @@ def try_one_batch(task: Task, capacity: float, data: Dataset) -> None:
         raise WireError(f"a first step on its examples fails: {error}") from None
     except Exception as error:
         raise WireError(f"a first step on its examples fails with {describe_error(error)}") from error
-    if found := fault(upload, signed=signed_by(task.method)):
+    if found := fault(upload, signed=signed_by(task.method, task.model.task)):
         raise WireError(f"a first step on its examples: {found}")
 
 
-def _client(task: Task, capacity: float, data: Dataset, steps: int) -> Client:
+def _client(task: FleetTask, capacity: float, data: Dataset, steps: int) -> Client:
     local = replace(task.local, steps=steps, epochs=None)
     return Client(0, capacity, 0, task.seed, local, data, budget=task.federation.budget)

@@ -18,7 +18,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from fedfibos.common.atomic_files import atomic_write
-from fedfibos.flower.task import Task
+from fedfibos.flower.task import FleetTask
 from fedfibos.method import ClientScored
 from fedfibos.runs.checkpoint import KEEP
 from fedfibos.runs.same_experiment import fixed_settings
@@ -45,7 +45,7 @@ class HeldScore:
 
     folder: Path
     client: int
-    task: Task
+    task: FleetTask
 
     @property
     def path(self) -> Path:

@@ -10,7 +10,7 @@ from flwr.serverapp import Grid
 
 from fedfibos.flower.messages import add_limit, payload_in, question, size_of
 from fedfibos.flower.roster import Roster
-from fedfibos.flower.task import Task
+from fedfibos.flower.task import FleetTask
 from fedfibos.method import ClientScored
 from fedfibos.round import Job
 from fedfibos.submodel import budget
@@ -31,7 +31,7 @@ class Selection:
         payloads: Client -> bytes of the question's payload and of its answer's.
     """
 
-    task: Task
+    task: FleetTask
     rejected: dict[int, str] = field(default_factory=dict)
     payloads: dict[int, tuple[int, int]] = field(default_factory=dict)
 

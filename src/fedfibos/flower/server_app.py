@@ -14,7 +14,6 @@ from torch import Tensor
 
 from fedfibos.analysis.accuracy import Trial, answers, evaluate
 from fedfibos.backend.determinism import reproducible
-from fedfibos.common.formatting import percent
 from fedfibos.common.norms import keeps_statistics
 from fedfibos.data.finite import ADVICE, not_finite
 from fedfibos.flower.accelerator import device_named
@@ -23,10 +22,11 @@ from fedfibos.flower.finished import Round, clients_of
 from fedfibos.flower.messages import Member, arrays_of
 from fedfibos.flower.one_line import in_one_line
 from fedfibos.flower.strategy import LOG, SubmodelStrategy
-from fedfibos.flower.task import Settings, Task
+from fedfibos.flower.task import FleetTask, Settings
 from fedfibos.params import Params
 from fedfibos.runs.checkpoint import Checkpoint, CheckpointStore
 from fedfibos.runs.classes import rejected_classes, rejected_lines
+from fedfibos.runs.measures import measures_of
 from fedfibos.runs.reading import RecordError
 from fedfibos.runs.record import RunDirectory
 from fedfibos.runs.same_experiment import FLEET_FREE
@@ -74,7 +74,7 @@ def server_app(task: MakeTask, test: MakeTest | None = None, calibration: MakeTe
 
 
 def serve(
-    task: Task, grid: Grid, out: Path, *, resume: bool = False, evaluation: Evaluate | None = None
+    task: FleetTask, grid: Grid, out: Path, *, resume: bool = False, evaluation: Evaluate | None = None
 ) -> dict[str, Any]:
     """Run a task's rounds into a run directory.
 
@@ -98,7 +98,7 @@ def serve(
 class _Server:
     """The rounds that are left, and what they are written to."""
 
-    def __init__(self, task: Task, grid: Grid, out: Path, resume: bool, evaluation: Evaluate | None) -> None:
+    def __init__(self, task: FleetTask, grid: Grid, out: Path, resume: bool, evaluation: Evaluate | None) -> None:
         self.task, self.grid, self.evaluation = task, grid, evaluation
         _check_submodels(task)
         self.directory = RunDirectory.open(out, task.settings, resume=resume, free=FLEET_FREE)
@@ -191,7 +191,7 @@ def _took_part(record: Mapping[str, Any]) -> list[tuple[int, float]]:
     return [(int(client), capacity) for client, capacity in record["capacities"].items()]
 
 
-def _check_submodels(task: Task) -> None:
+def _check_submodels(task: FleetTask) -> None:
     """Raise ValueError where no client could take part, whatever its capacity: nobody is to be waited for then."""
     params, faults = task.model.initial_params(), set()
     state = first_state(task.method, params)
@@ -211,11 +211,11 @@ def _accuracies(record: Mapping[str, Any]) -> str:
     """``global 93.1 % (submodels 90.2 %), ``, where the round was evaluated."""
     if "evaluation" not in record:
         return ""
-    found = record["evaluation"]["global"]
-    return f"global {percent(found['full'])} (submodels {percent(found['submodels']['mean'])}), "
+    found, text = record["evaluation"]["global"], measures_of(record["evaluation"])[0].text
+    return f"global {text(found['full'])} (submodels {text(found['submodels']['mean'])}), "
 
 
-def on_test_set(task: Task, test: Dataset, calibration: Dataset | None = None) -> Evaluate:
+def on_test_set(task: FleetTask, test: Dataset, calibration: Dataset | None = None) -> Evaluate:
     """Global accuracy, of the full model and of every connected capacity's submodels; local accuracy is the clients'.
 
     Where clients hold their scores, the server knows no submodel before it is told: the full model only.
@@ -237,16 +237,16 @@ def on_test_set(task: Task, test: Dataset, calibration: Dataset | None = None) -
 
     def evaluated(done: Round) -> dict[str, Any]:
         if task.federation.scores == "client":
-            hits = next(run(done.params, [Trial(full(task.model.layout))]))[0]
-            accuracy = float(hits.sum()) / len(hits)
+            seen = next(run(done.params, [Trial(full(task.model.layout))])).T
             submodels: dict[str, Any] = {"mean": None}
             return {
-                "global": {"full": accuracy, "submodels": submodels},
+                "metrics": model.task.described,
+                "global": {"full": model.task.primary.of(seen), "submodels": submodels},
                 "local": {"mean": None, "by_capacity": {}},
             }
         clients = clients_of(task, done.roster, list(done.roster), done.number)
         nothing = cast(Sequence[Tensor], dict.fromkeys(done.roster, torch.empty(0, dtype=torch.int64)))
         limit = task.federation.submodel_clients
-        return evaluate(task.method, task.model, done.state, done.params, clients, nothing, run, limit, test.labels)
+        return evaluate(task.method, task.model, done.state, done.params, clients, nothing, run, limit)
 
     return evaluated

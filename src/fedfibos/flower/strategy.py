@@ -28,7 +28,7 @@ from fedfibos.flower.messages import (
 from fedfibos.flower.quarantine import Quarantine
 from fedfibos.flower.roster import Enrolment, Roster
 from fedfibos.flower.selection import Selection
-from fedfibos.flower.task import Task
+from fedfibos.flower.task import FleetTask
 from fedfibos.method import ScoresUnits
 from fedfibos.params import Params
 from fedfibos.round import Job, NoUploadError, merge, sample, submodels
@@ -64,7 +64,7 @@ class SubmodelStrategy(Strategy):
 
     def __init__(
         self,
-        task: Task,
+        task: FleetTask,
         *,
         state: State | None = None,
         first_round: int = 0,
@@ -161,6 +161,7 @@ class SubmodelStrategy(Strategy):
                 self._cohort,
                 self._outcomes(answers),
                 self.task.server,
+                task=self.task.model.task,
             )
         except NoUploadError as error:
             self._ended(participants, error.rejected)
@@ -303,7 +304,14 @@ class SubmodelStrategy(Strategy):
         method, model, payload = self.task.method, self.task.model, payload_in(reply)
         units = method.num_units(model) if isinstance(method, ScoresUnits) else 0
         return decode_upload(
-            payload, sent.client.id, self.t, sent.token, sent.submodel, model.layout, signed_by(method), units
+            payload,
+            sent.client.id,
+            self.t,
+            sent.token,
+            sent.submodel,
+            model.layout,
+            signed_by(method, model.task),
+            units,
         )
 
     def _no_answer(self) -> str:

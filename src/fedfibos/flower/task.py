@@ -24,6 +24,9 @@ from fedfibos.config.limits import CONFIG, Positive, Seed
 from fedfibos.method import ClientScored, Method
 from fedfibos.model import Model, model_of
 from fedfibos.server.settings import PLAIN, Server
+from fedfibos.steps.loss import check_local
+from fedfibos.tasks.classification import CLASSIFICATION
+from fedfibos.tasks.task import Task
 from fedfibos.training import LocalTraining
 from fedfibos.wire.model_outline import Outline
 from fedfibos.wire.precision import Precision
@@ -94,7 +97,7 @@ class FleetSettings:
 
 
 @dataclasses.dataclass(frozen=True)
-class Task:
+class FleetTask:
     """What server and clients agree on.
 
     Attributes:
@@ -129,7 +132,7 @@ class Task:
                 )
             self.method.check_client_scores()
 
-    def on(self, device: torch.device) -> Task:
+    def on(self, device: torch.device) -> FleetTask:
         """The same where clients train on that device."""
         return dataclasses.replace(self, model=self.model.on(device))
 
@@ -154,7 +157,14 @@ class Task:
         return digest.hexdigest()
 
 
-def task_of(module: nn.Module, config: Settings, *, example: Inputs | None = None, held: Sequence[str] = ()) -> Task:
+def task_of(
+    module: nn.Module,
+    config: Settings,
+    *,
+    example: Inputs | None = None,
+    held: Sequence[str] = (),
+    task: Task = CLASSIFICATION,
+) -> FleetTask:
     """A task from a model and Flower's run configuration.
 
     Args:
@@ -163,9 +173,11 @@ def task_of(module: nn.Module, config: Settings, *, example: Inputs | None = Non
             (:class:`FleetSettings`) and ``seed``; keys outside these sections are yours.
         example: One batch of inputs, for the methods that slice.
         held: Modules or parameters that every client holds whole; see :func:`fedfibos.params.maskable_names`.
+        task: What the model is trained for and measured by, such as ``Regression().task(targets, ())`` of
+            :data:`fedfibos.tasks.TASKS`.
 
     Raises:
-        ValueError: The model has no such part.
+        ValueError: The model has no such part, or the task no use for a setting.
         ExperimentError: An unknown key or a value that cannot be, in one line.
     """
     sections: dict[str, dict[str, Any]] = {"method": {}, "local": {}, "server": {}, "federation": {}}
@@ -193,11 +205,13 @@ def task_of(module: nn.Module, config: Settings, *, example: Inputs | None = Non
         "federation": {k: v for k, v in dataclasses.asdict(federation).items() if v is not None},
         **({"server": dataclasses.asdict(server)} if server != PLAIN else {}),
         **({"held": list(held)} if held else {}),
+        **({"task": task.name or "own"} if task is not CLASSIFICATION else {}),
         **({"app": own} if own else {}),
     }
     outline = config.outline if isinstance(config, OutlinedSettings) else None
+    check_local(task, local)
     model = model_of(module, held=held, example=example) if outline is None else outline.model(module, example)
-    return Task(choice.build(), model, local, federation, seed, tomli_w.dumps(resolved), server)
+    return FleetTask(choice.build(), model.doing(task), local, federation, seed, tomli_w.dumps(resolved), server)
 
 
 def _array(value: bool | int | float | str) -> Any:

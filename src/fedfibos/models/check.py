@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
@@ -15,9 +16,12 @@ from fedfibos.common.inputs import Inputs, check_dense, described, forward
 from fedfibos.common.user_code import UserCodeError, run_user_code
 from fedfibos.params import check_finite, check_float32
 
+Check = Callable[[object], None]
+"""Outputs of a batch of two examples -> nothing; raises ValueError for those which a model must not give."""
 
-def check_module(module: nn.Module, example: Inputs, num_classes: int, seed: int = 0) -> None:
-    """Raise ValueError unless a model maps a batch to one score a class: in a line, before anything is trained.
+
+def check_module(module: nn.Module, example: Inputs, check: Check, seed: int = 0) -> None:
+    """Raise ValueError unless a model maps a batch to the outputs that are wanted: in a line, before any training.
 
     Its copies must do so too, in training as in evaluation and for any number of examples, by parameters of their own
     with dense gradients.
@@ -25,7 +29,7 @@ def check_module(module: nn.Module, example: Inputs, num_classes: int, seed: int
     Args:
         module: The model; layers that take their size from the first batch (``nn.LazyLinear``) get it here.
         example: A batch of two examples.
-        num_classes: C.
+        check: Raises ValueError for outputs which it must not give.
         seed: Of the values of layers that get their size here. The global random states are left as they were.
     """
     if isinstance(module, torch.jit.ScriptModule):
@@ -47,11 +51,23 @@ def check_module(module: nn.Module, example: Inputs, num_classes: int, seed: int
             f"{error}, but the module itself does not: this is a copy of it, as every client trains one; a function "
             "kept in it (a lambda, a hook) may refer to the module itself: make it a method"
         ) from error
-    _check_logits(logits, 2, num_classes)
+    _check_outputs(logits, check)
     _check_numbers(logits, example)
-    _check_other_sizes(module, example, num_classes, seed)
+    _check_other_sizes(module, example, logits, seed)
     for training in (False, True):
-        _check_copy(module, example, num_classes, training=training)
+        _check_copy(module, example, check, training=training)
+
+
+def outputs_of(module: nn.Module, example: Inputs) -> Tensor:
+    """What a copy of a checked module gives for a batch, in evaluation.
+
+    Raises:
+        UserCodeError: It fails.
+    """
+    with fixed_draws(), torch.no_grad():
+        outputs = run_user_code(forward, _copied(module).eval(), example)
+    assert isinstance(outputs, Tensor)
+    return outputs
 
 
 def check_test_inputs(module: nn.Module, train: Inputs, test: Inputs) -> None:
@@ -110,16 +126,16 @@ def _copied(module: nn.Module) -> nn.Module:
         raise ValueError(f"the module cannot be copied: {error}") from error
 
 
-def _check_logits(logits: object, examples: int, num_classes: int, when: str = "") -> None:
-    """Raise ValueError unless they are one score a class of so many examples, real numbers."""
-    got = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
-    if got != (examples, num_classes):
-        wanted = f"logits of shape ({examples}, {num_classes}), one a class"
-        raise ValueError(f"it must map {examples} examples to {wanted}, got {got}{when}{_advice(logits)}")
-    if isinstance(logits, Tensor):
-        check_dense("its logits", logits)
-    if isinstance(logits, Tensor) and not logits.is_floating_point():
-        raise ValueError(f"logits must be of a floating-point type, got {logits.dtype}{when}")
+def _check_outputs(outputs: object, check: Check, when: str = "") -> None:
+    """Raise ValueError unless the outputs of two examples are what is wanted."""
+    try:
+        check(outputs)
+    except UserCodeError:
+        raise
+    except ValueError as error:
+        raise ValueError(f"{error}{when}{_advice(outputs)}") from error
+    if isinstance(outputs, Tensor):
+        check_dense("its logits", outputs)
 
 
 def _check_numbers(logits: object, example: Inputs) -> None:
@@ -131,14 +147,16 @@ def _check_numbers(logits: object, example: Inputs) -> None:
         raise ValueError(f"its logits must be numbers, got nan in {bad} of {logits.numel()}, of finite inputs")
 
 
-def _advice(logits: object) -> str:
+def _advice(outputs: object) -> str:
     """What to do about a forward pass that gives several things."""
-    if isinstance(logits, tuple | list):
+    if isinstance(outputs, tuple | list):
         return ": return the logits alone"
-    return f": return {'its logits' if 'logits' in logits else 'the logits'} alone" if isinstance(logits, dict) else ""
+    return (
+        f": return {'its logits' if 'logits' in outputs else 'the logits'} alone" if isinstance(outputs, dict) else ""
+    )
 
 
-def _check_other_sizes(module: nn.Module, example: Inputs, num_classes: int, seed: int) -> None:
+def _check_other_sizes(module: nn.Module, example: Inputs, of_two: object, seed: int) -> None:
     """Raise ValueError for a model of batches of one size: clients have as many examples as they have."""
     wanted = "batches of any size are wanted: it takes 2 examples, but of 3"
     try:
@@ -146,7 +164,7 @@ def _check_other_sizes(module: nn.Module, example: Inputs, num_classes: int, see
     except UserCodeError as error:
         raise UserCodeError(f"{error}; {wanted} it fails") from error
     got = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
-    if got != (3, num_classes):
+    if isinstance(of_two, Tensor) and got != (3, *of_two.shape[1:]):
         raise ValueError(f"{wanted} it makes logits of shape {got}")
 
 
@@ -162,7 +180,7 @@ def of_size(example: Inputs, examples: int) -> Inputs:
     return {name: repeated(tensor) for name, tensor in example.items()}
 
 
-def _check_copy(module: nn.Module, example: Inputs, num_classes: int, *, training: bool) -> None:
+def _check_copy(module: nn.Module, example: Inputs, check: Check, *, training: bool) -> None:
     """Raise ValueError unless a copy of the module gives logits by its own parameters.
 
     A function that the module keeps and that refers to the module (a lambda, a hook) is not copied: in a copy it goes
@@ -171,13 +189,13 @@ def _check_copy(module: nn.Module, example: Inputs, num_classes: int, *, trainin
     Args:
         module: The model.
         example: A batch of two examples.
-        num_classes: C.
+        check: As of :func:`check_module`.
         training: The mode of the copy.
     """
     twin = _copied(module).train(training)
     theirs = {key: p for key, p in module.named_parameters() if p.requires_grad}
     own = {key: p for key, p in twin.named_parameters() if p.requires_grad}
-    gradients = _gradients(module, twin, (*own.values(), *theirs.values()), example, num_classes)
+    gradients = _gradients(module, twin, (*own.values(), *theirs.values()), example, check)
     if gradients is None:
         return
     for (key, parameter), gradient in zip(theirs.items(), gradients[len(own) :], strict=True):
@@ -199,7 +217,7 @@ def _check_copy(module: nn.Module, example: Inputs, num_classes: int, *, trainin
 
 
 def _gradients(
-    module: nn.Module, twin: nn.Module, tensors: tuple[nn.Parameter, ...], example: Inputs, num_classes: int
+    module: nn.Module, twin: nn.Module, tensors: tuple[nn.Parameter, ...], example: Inputs, check: Check
 ) -> tuple[Tensor | None, ...] | None:
     """Gradients of a copy's logits; None where there can be none, and need not: in evaluation, or of two examples.
 
@@ -213,7 +231,7 @@ def _gradients(
         if not twin.training or _trains(module, of_size(example, 8)):
             return None
         raise UserCodeError(f"{error}; in training mode") from error
-    _check_logits(logits, 2, num_classes, " in training mode" if twin.training else "")
+    _check_outputs(logits, check, " in training mode" if twin.training else "")
     if not logits.requires_grad:
         return (None,) * len(tensors)
     try:

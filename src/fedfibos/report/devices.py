@@ -9,28 +9,30 @@ from fedfibos.common.statistics import Spread, spread
 from fedfibos.report.groups import Group, Problem
 from fedfibos.report.records import Record
 from fedfibos.report.table import Table, row
-from fedfibos.report.tables import NONE, STATISTICS, percent
+from fedfibos.report.tables import NONE, STATISTICS, headed, written
 
-ACCURACIES = {"global": ("global_accuracy", "submodels"), "local": ("local_accuracy", "by_capacity")}
-"""Row -> where in ``final.json`` the accuracies are by capacity."""
+ACCURACIES = {"global": ("global", "submodels"), "local": ("local", "by_capacity")}
+"""Row -> where in a record's results the first metric is by capacity."""
 
 
 def by_device(problem: Problem, slug: str, summary: str = "last") -> Table:
     """Accuracies of each class of devices, beside what it held."""
     names = [device.name for device in problem.experiment.federation.devices]
-    rows = []
+    rows, measure = [], problem.measure
     for group in problem.groups:
         held = {name: [_held(record, name) for record in group.records] for name in names}
         rows.append(row(group.label, "capacity", *(_capacities(held[name]) for name in names)))
         for title, where in ACCURACIES.items():
-            rows.append(row(group.label, title, *(percent(_accuracy(group, name, where, summary)) for name in names)))
+            found = [_accuracy(group, name, where, summary) for name in names]
+            rows.append(row(group.label, title, *(written(value, measure) for value in found)))
         macs = [spread(of["macs"] / 1e6 for of in held[name] if "macs" in of) for name in names]
         rows.append(row(group.label, "M MACs", *(NONE if each is None else each.text(digits=2) for each in macs)))
     note = (
         f"{problem.scale}. Capacity: the largest that the device can hold. A device that is left out can hold none: "
         "nothing was trained on its data, and it is in no mean. M MACs: an example forward, first round's submodel."
     )
-    title = f"Accuracy of each device's submodel in %, {STATISTICS[summary]}: {problem.label}"
+    what = headed(measure, "each device's submodel")
+    title = f"{what}, {STATISTICS[summary]}: {problem.label}"
     return Table(f"devices-{slug}", title, ("method", "", *names), tuple(rows), note, words=2)
 
 
@@ -49,8 +51,8 @@ def _accuracy(group: Group, name: str, where: tuple[str, ...], summary: str) -> 
     """Over seeds: the accuracy of the capacity that the class had."""
     found = []
     for record in group.records:
-        of: Any = record.final or {}
+        of: Any = record.results
         for key in where:
-            of = of.get(key, {})
+            of = of.get(key) or {}
         found.append(of.get(str(_held(record, name).get("capacity")), {}).get(summary))
     return spread(found)

@@ -6,9 +6,11 @@ import html
 from collections.abc import Mapping, Sequence
 
 from fedfibos.common.extras import extra
-from fedfibos.report.figures import ACCURACY_PANELS, Line
+from fedfibos.report.figures import Line, accuracy_panels
 from fedfibos.report.groups import Problem
 from fedfibos.report.looks import Look
+from fedfibos.report.tables import written
+from fedfibos.runs.measures import Measure
 
 with extra("report"):
     from plotly import graph_objects as go
@@ -59,17 +61,19 @@ def explore_page(problems: Sequence[tuple[str, Problem]], looks: Mapping[str, Lo
 
 def explored(problem: Problem, looks: Mapping[str, Look]) -> go.Figure:
     """The panels of :func:`fedfibos.report.figures.accuracy_curves`, one below the other, with one legend."""
-    figure = make_subplots(rows=len(ACCURACY_PANELS), cols=1, vertical_spacing=0.09)
-    for row, (y, x, read, line_of) in enumerate(ACCURACY_PANELS, 1):
+    measure = problem.measure
+    panels = accuracy_panels(measure)
+    figure = make_subplots(rows=len(panels), cols=1, vertical_spacing=0.09)
+    for row, (y, x, read, line_of) in enumerate(panels, 1):
         for group in problem.groups:
-            for trace in _traces(line_of(group, read), group.label, looks[group.label], legend=row == 1):
+            for trace in _traces(line_of(group, read), group.label, looks[group.label], measure, legend=row == 1):
                 figure.add_trace(trace, row=row, col=1)
         figure.update_xaxes(title_text=x, row=row, col=1)
         figure.update_yaxes(title_text=y, row=row, col=1)
-    logarithmic = f"xaxis{len(ACCURACY_PANELS)}.type"
+    logarithmic = f"xaxis{len(panels)}.type"
     figure.update_layout(
         template="plotly_white",
-        height=PANEL * len(ACCURACY_PANELS) + LEGEND * len(problem.groups),
+        height=PANEL * len(panels) + LEGEND * len(problem.groups),
         margin={"l": 55, "r": 10, "t": 40, "b": 10},
         hovermode="closest",
         legend={"orientation": "h", "yanchor": "top", "y": -0.08, "x": 0},
@@ -90,15 +94,16 @@ def explored(problem: Problem, looks: Mapping[str, Look]) -> go.Figure:
     return figure
 
 
-def _traces(line: Line, label: str, look: Look, *, legend: bool) -> list[go.Scatter]:
+def _traces(line: Line, label: str, look: Look, measure: Measure, *, legend: bool) -> list[go.Scatter]:
     """Mean and band of one method in one panel; they hide and show together."""
     if not line:
         return []
     x = [at for at, _ in line]
-    mean = [100 * value.mean for _, value in line]
-    sd = [100 * (value.sd or 0.0) for _, value in line]
+    mean = [measure.scale * value.mean for _, value in line]
+    sd = [measure.scale * (value.sd or 0.0) for _, value in line]
     low, high = ([m + sign * s for m, s in zip(mean, sd, strict=True)] for sign in (-1, 1))
-    said = [f"{value.text(100)} %, n = {value.n}" for _, value in line]
+    unit = " %" if measure.share else ""
+    said = [f"{written(value, measure)}{unit}, n = {value.n}" for _, value in line]
     band = go.Scatter(
         x=[*x, *reversed(x)],
         y=[*high, *reversed(low)],

@@ -19,6 +19,7 @@ from fedfibos.report.groups import Group, Problem
 from fedfibos.report.looks import MARKERS, Look
 from fedfibos.report.paper import paper_figures
 from fedfibos.report.records import Point
+from fedfibos.runs.measures import Measure
 
 with extra("report"):
     import matplotlib
@@ -46,20 +47,24 @@ Line = list[tuple[float, Spread]]
 
 
 def accuracy_curves(problem: Problem, looks: Mapping[str, Look], slug: str) -> Figure:
-    """Global accuracy over rounds, of the submodels (mean over capacities) and of the full model; over megabytes."""
+    """The first metric over rounds, of the submodels (mean over capacities) and of the full model; over megabytes."""
+    measure = problem.measure
+    panels = accuracy_panels(measure)
 
     def draw(layout: Layout) -> MatplotlibFigure:
-        canvas, axes = _panels(layout, len(ACCURACY_PANELS), across=3)
-        for pane, (y, x, read, line_of) in zip(axes, ACCURACY_PANELS, strict=True):
+        canvas, axes = _panels(layout, len(panels), across=3)
+        for pane, (y, x, read, line_of) in zip(axes, panels, strict=True):
             _name(pane, x, y)
             for place, group in enumerate(problem.groups):
-                _draw(pane, line_of(group, read), looks[group.label], place, len(problem.groups), scale=100)
-            _cut(pane, [line_of(group, read) for group in problem.groups])
+                _draw(pane, line_of(group, read), looks[group.label], place, len(problem.groups), scale=measure.scale)
+            if measure.share:
+                _cut(pane, [line_of(group, read) for group in problem.groups])
         legend_below(canvas, layout, _entries(problem.groups, looks))
         return canvas
 
     title = (
-        f"Global accuracy over rounds and by communication: {problem.label}. Mean over seeds{_seeds(problem.groups)}; "
+        f"Global {measure.words} over rounds and by communication: {problem.label}. "
+        f"Mean over seeds{_seeds(problem.groups)}; "
         "bands: ± standard deviation."
     )
     return Figure(f"curves-{slug}", title, draw)
@@ -262,9 +267,14 @@ def _point(pane: Axes, x: float, mean: float, sd: float | None, look: Look, plac
     pane.autoscale_view()
 
 
-ACCURACY_PANELS: tuple[tuple[str, str, Read, Callable[[Group, Read], Line]], ...] = (
-    ("submodels, accuracy in %", ROUNDS, _submodels, _by_round),
-    ("full model, accuracy in %", ROUNDS, _full, _by_round),
-    ("submodels, accuracy in %", "MB sent, both ways", _submodels, _by_bytes),
-)
+Panel = tuple[str, str, Read, Callable[[Group, Read], Line]]
 """Name of the vertical and of the horizontal axis, what is shown, over what."""
+
+
+def accuracy_panels(measure: Measure) -> tuple[Panel, ...]:
+    """Of the curves of a metric."""
+    return (
+        (f"submodels, {measure.heading}", ROUNDS, _submodels, _by_round),
+        (f"full model, {measure.heading}", ROUNDS, _full, _by_round),
+        (f"submodels, {measure.heading}", "MB sent, both ways", _submodels, _by_bytes),
+    )

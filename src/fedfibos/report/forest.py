@@ -32,15 +32,21 @@ FAR = 3.0
 
 
 def forest(answer: Answer, looks: Mapping[str, Look], slug: str) -> Figure:
-    """Difference of accuracy from the reference, paired by seed, with its 95 % interval; the band is ±1 point.
+    """Difference of the first metric from the reference, paired by seed, with its 95 % interval; the band is ±1 point.
 
-    As wide as a page, measures stand side by side; as wide as a column, below one another, method by method.
+    Of a metric that is no share there is no band, and differences are in its own unit. As wide as a page, measures
+    stand side by side; as wide as a column, below one another, method by method.
     """
+    measure = answer.problem.measure
+    unit, band = (", in points", " Band: ±1 point.") if measure.share else ("", "")
+    what = f"{measure.words[0].upper()}{measure.words[1:]} minus that of {answer.reference.label}{unit}"
+    if measure.sign < 0:
+        what = f"How much lower, which is better, the {measure.words} is than that of {answer.reference.label}"
     title = (
-        f"Accuracy minus that of {answer.reference.label}, in points, paired by seed, with 95 % intervals: "
-        f"{answer.problem.label}. Band: ±1 point. Filled: settled; hollow: not settled."
+        f"{what}, paired by seed, with 95 % intervals: {answer.problem.label}.{band} Filled: settled; hollow: not "
+        "settled."
     )
-    if _reaches_far(_limits(answer.lines)):
+    if measure.share and _reaches_far(_limits(answer.lines)):
         title += f" The axis is logarithmic beyond {LINEAR:g} points, with lines at 3, 10 and 30."
 
     def draw(layout: Layout) -> MatplotlibFigure:
@@ -61,7 +67,7 @@ def _side_by_side(answer: Answer, looks: Mapping[str, Look]) -> MatplotlibFigure
     axes = canvas.subplots(1, len(answer.measures), sharey=True, sharex=True, squeeze=False)[0]
     for pane, measure in zip(axes, answer.measures, strict=True):
         pane.set_title(measure.replace(", ", ",\n"), fontsize=7)
-        _ground(pane)
+        _ground(pane, answer)
         for top, line in zip(tops, answer.lines, strict=True):
             _mark(pane, top, line, measure, looks)
         pane.tick_params(axis="y", length=0)
@@ -71,7 +77,7 @@ def _side_by_side(answer: Answer, looks: Mapping[str, Look]) -> MatplotlibFigure
     axes[0].set_yticks(tops, ["\n".join(name) for name in names])
     axes[0].set_ylim(height, 0)
     _scale(axes[0], answer.lines, most=5)
-    canvas.supxlabel(f"points ahead of {answer.reference.label}", fontsize=8)
+    canvas.supxlabel(_ahead(answer), fontsize=8)
     return canvas
 
 
@@ -90,7 +96,7 @@ def _in_blocks(answer: Answer, looks: Mapping[str, Look]) -> MatplotlibFigure:
         at += 0.6
     canvas = canvas_of(Layout.column, HEAD + LOW_ROW * at)
     pane = canvas.subplots()
-    _ground(pane)
+    _ground(pane, answer)
     for top, line, measure in places:
         _mark(pane, top, line, measure, looks)
     for top, text in heads:
@@ -103,12 +109,19 @@ def _in_blocks(answer: Answer, looks: Mapping[str, Look]) -> MatplotlibFigure:
     _scale(pane, answer.lines, most=9)
     pane.tick_params(axis="y", length=0)
     pane.grid(visible=False, axis="y")
-    pane.set_xlabel("\n".join(textwrap.wrap(f"points ahead of {answer.reference.label}", 44)))
+    pane.set_xlabel("\n".join(textwrap.wrap(_ahead(answer), 44)))
     return canvas
 
 
-def _ground(pane: Axes) -> None:
-    pane.axvspan(-100 * MARGIN, 100 * MARGIN, color="#000000", alpha=0.13, linewidth=0)
+def _ahead(answer: Answer) -> str:
+    """What the axis is."""
+    unit = "points ahead" if answer.problem.measure.share else f"ahead in {answer.problem.measure.words}"
+    return f"{unit} of {answer.reference.label}"
+
+
+def _ground(pane: Axes, answer: Answer) -> None:
+    if answer.problem.measure.share:
+        pane.axvspan(-100 * MARGIN, 100 * MARGIN, color="#000000", alpha=0.13, linewidth=0)
     pane.axvline(0, color="#444444", linewidth=0.8)
     pane.spines["left"].set_visible(False)
 
@@ -118,13 +131,15 @@ def _mark(pane: Axes, top: float, line: Line, measure: str, looks: Mapping[str, 
     value = line.differences.get(measure)
     if value is None:
         return
-    look = looks[line.group.label]
+    look, unit = looks[line.group.label], line.group.records[0].measure
     low, high = value.interval() or (value.mean, value.mean)
-    hollow = verdict(value) is Verdict.open
-    pane.plot([100 * low, 100 * high], [top, top], color=look.colour, linewidth=1.4, solid_capstyle="butt")
+    hollow = verdict(value, unit) is Verdict.open
     pane.plot(
-        [100 * value.mean], [top], marker="o", markersize=4.5, color=look.colour, linestyle="none", clip_on=False,
-        markerfacecolor="#ffffff" if hollow else look.colour,
+        [unit.scale * low, unit.scale * high], [top, top], color=look.colour, linewidth=1.4, solid_capstyle="butt"
+    )
+    pane.plot(
+        [unit.scale * value.mean], [top], marker="o", markersize=4.5, color=look.colour, linestyle="none",
+        clip_on=False, markerfacecolor="#ffffff" if hollow else look.colour,
     )  # fmt: skip
 
 
@@ -137,7 +152,7 @@ def _scale(pane: Axes, lines: Sequence[Line], most: int) -> None:
         most: Numbers on the axis, at most.
     """
     low, high = _limits(lines)
-    if _reaches_far((low, high)):
+    if lines[0].group.records[0].measure.share and _reaches_far((low, high)):
         pane.set_xscale("asinh", linear_width=LINEAR)
         ticks = [t for t in GRID if low <= t <= high]
         told = [t for t in ticks if len(ticks) <= most or t in (-30, 0, 30) or (max(-low, high) < 30 and abs(t) == 10)]
@@ -151,17 +166,23 @@ def _reaches_far(limits: tuple[float, float]) -> bool:
 
 
 def _limits(lines: Sequence[Line]) -> tuple[float, float]:
-    """What the axis shows, in points: every mean and, but for the far ends of very wide ones, every interval."""
+    """What the axis shows, in points: every mean and, but for the far ends of very wide ones, every interval.
+
+    Of a metric that is no share in its own unit.
+    """
+    measure = lines[0].group.records[0].measure
+    scale = measure.scale
     found: list[Spread] = [value for line in lines for value in line.differences.values()]
-    means = [100 * value.mean for value in found]
+    means = [scale * value.mean for value in found]
+    unit = 1.0 if measure.share else max(map(abs, means)) / 3 or 1.0  # a point, or what is small beside the means
     low, high = min(means), max(means)
-    halves = sorted(100 * (ends[1] - value.mean) for value in found if (ends := value.interval()) is not None)
-    most = max(3.0, FAR * halves[len(halves) // 2]) if halves else 3.0
+    halves = sorted(scale * (ends[1] - value.mean) for value in found if (ends := value.interval()) is not None)
+    most = max(3.0 * unit, FAR * halves[len(halves) // 2]) if halves else 3.0 * unit
     for value in found:
         ends = value.interval() or (value.mean, value.mean)
-        low = min(low, max(100 * ends[0], 100 * value.mean - most))
-        high = max(high, min(100 * ends[1], 100 * value.mean + most))
+        low = min(low, max(scale * ends[0], scale * value.mean - most))
+        high = max(high, min(scale * ends[1], scale * value.mean + most))
     room = 0.06 * (high - low)
-    if _reaches_far((low, high)):
+    if measure.share and _reaches_far((low, high)):
         return min(-1.5, 1.35 * low), max(1.5, 1.35 * high)
-    return min(-1.5, low - room), max(1.5, high + room)
+    return min(-1.5 * unit, low - room), max(1.5 * unit, high + room)

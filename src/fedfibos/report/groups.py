@@ -11,6 +11,7 @@ from fedfibos.config.experiment import Experiment
 from fedfibos.report.labels import file_name, free_name
 from fedfibos.report.records import Record
 from fedfibos.runs.made import DEALT, INITIAL
+from fedfibos.runs.measures import Measure
 
 ROUNDING = 0.01
 """Share of the parameters by which tensors that each keep one coordinate may be above a capacity."""
@@ -34,12 +35,12 @@ class Group:
         return self.records[0].experiment
 
     def over_seeds(self, *keys: str) -> Spread | None:
-        """Mean and spread of an entry of ``final.json``: ``over_seeds("global_accuracy", "full", "last")``."""
-        return spread(_entry(record.final, keys) for record in self.records)
+        """Mean and spread of an entry of ``final.json``: ``over_seeds("global", "full", "last")``."""
+        return spread(_entry(record.results, keys) for record in self.records)
 
     def by_seed(self, *keys: str) -> dict[int, float]:
         """The same by seed, of the runs that have it."""
-        found = {record.experiment.seed: _entry(record.final, keys) for record in self.records}
+        found = {record.experiment.seed: _entry(record.results, keys) for record in self.records}
         return {seed: value for seed, value in found.items() if value is not None}
 
     def over_its_share(self) -> bool:
@@ -67,6 +68,11 @@ class Problem:
     scale: str
     groups: tuple[Group, ...]
     references: tuple[Group, ...] = ()
+
+    @property
+    def measure(self) -> Measure:
+        """What the methods are measured by first."""
+        return self.groups[0].records[0].measure
 
     @property
     def experiment(self) -> Experiment:

@@ -42,6 +42,10 @@ def partition_label(partition: Partition) -> str:
     """How the data are dealt, in words."""
     if partition.scheme == "pathological":
         return f"{partition.classes_per_client} classes a client"
+    if partition.scheme == "quantity":
+        return f"IID, sizes by Dirichlet {partition.alpha:g}"
+    if is_own(partition.scheme):
+        return partition.scheme
     if partition.scheme in ("iid", "natural"):
         return {"iid": "IID", "natural": "by owner"}[partition.scheme]
     by_class = " by class" if partition.scheme == "dirichlet-by-class" else ""

@@ -15,6 +15,7 @@ from fedfibos.report.groups import Group, Problem
 from fedfibos.report.rival import rival
 from fedfibos.report.table import Cell, Table, row
 from fedfibos.runs.made import DEALT, INITIAL
+from fedfibos.runs.measures import ACCURACY, Measure
 
 MARGIN = 0.01
 """Difference of an accuracy up to which two methods are equal for all that matters: one point."""
@@ -32,16 +33,17 @@ class Verdict(StrEnum):
     open = "not settled"
 
 
-def verdict(difference: Spread) -> Verdict:
+def verdict(difference: Spread, measure: Measure = ACCURACY) -> Verdict:
     """Equal: the interval lies within the margin on both sides; ahead or behind: it leaves 0 out; else not settled.
 
-    One seed has no interval and settles nothing.
+    One seed has no interval and settles nothing. Of a metric that is no share nothing is called equal: what little
+    matters there depends on its unit.
     """
     interval = difference.interval()
     if interval is None:
         return Verdict.open
     low, high = interval
-    if low >= -MARGIN and high <= MARGIN:
+    if measure.share and low >= -MARGIN and high <= MARGIN:
         return Verdict.equal
     if low > 0:
         return Verdict.ahead
@@ -54,8 +56,8 @@ class Line:
 
     Attributes:
         group: The method.
-        differences: Measure -> its accuracy minus the reference's, over the seeds that both have; without the measures
-            that no common seed has.
+        differences: Measure -> how far it is ahead of the reference, over the seeds that both have; without the
+            measures that no common seed has.
     """
 
     group: Group
@@ -86,7 +88,7 @@ class Answer:
 
 def measures(problem: Problem) -> dict[str, tuple[str, ...]]:
     """What methods are compared by: name -> where in ``final.json``. The mean over capacities comes first."""
-    whole, local = "global_accuracy", "local_accuracy"
+    whole, local = "global", "local"
     capacities = sorted(problem.experiment.federation.capacities, reverse=True)  # none where devices have their own
     return {
         SUBMODELS: (whole, "submodels", "mean"),
@@ -119,7 +121,9 @@ def answer(problem: Problem, against: str | None = None, summary: str = "last") 
 
 
 def difference(one: Group, other: Group, *keys: str) -> Spread | None:
-    """``one`` minus ``other`` over the seeds that both have, of an entry of ``final.json``.
+    """How far ``one`` is ahead of ``other`` over the seeds that both have, of an entry of ``final.json``.
+
+    The difference of a metric of which more is better, minus that of one of which less is.
 
     Seeds in which the two runs are known to have begun with other examples or values are no pairs.
     """
@@ -128,40 +132,42 @@ def difference(one: Group, other: Group, *keys: str) -> Spread | None:
     for key in (DEALT, INITIAL):
         mine, theirs = one.began(key), other.began(key)
         seeds = [n for n in seeds if mine[n] is None or theirs[n] in (None, mine[n])]
-    return spread(first[seed] - second[seed] for seed in seeds)
+    sign = one.records[0].measure.sign
+    return spread(sign * (first[seed] - second[seed]) for seed in seeds)
 
 
 def sentence(line: Line) -> str:
     """One method in words: where it is ahead, behind, equal or not settled; the first measure with its numbers."""
     (name, value), *rest = line.differences.items()
+    measure = line.group.records[0].measure
     counted = f"{line.seeds} seed{'s' if line.seeds > 1 else ''}"
-    first = verdict(value)
-    said = [f"{first} {_where([name])} ({points(value)}; {counted})"]
+    first = verdict(value, measure)
+    said = [f"{first} {_where([name], measure)} ({points(value, measure)}; {counted})"]
     by_verdict: dict[Verdict, list[str]] = {}
-    for measure, found in rest:
-        by_verdict.setdefault(verdict(found), []).append(measure)
+    for other, found in rest:
+        by_verdict.setdefault(verdict(found, measure), []).append(other)
     if list(by_verdict) == [first]:
         said.append("in every other measure too")
     else:
-        said += [f"{found} {_where(by_verdict[found])}" for found in Verdict if found in by_verdict]
+        said += [f"{found} {_where(by_verdict[found], measure)}" for found in Verdict if found in by_verdict]
     return f"{line.group.label}: {'; '.join(said)}."
 
 
 WHERE = {
     SUBMODELS: "over the submodels",
     "full model": "in the full model",
-    "local": "in local accuracy",
-    "local, adjusted": "in adjusted local accuracy",
+    "local": "in local {}",
+    "local, adjusted": "in adjusted local {}",
 }
 """Measure -> what a sentence calls it; of a capacity ``at γ = 0.5``."""
 
 
-def _where(names: Sequence[str]) -> str:
+def _where(names: Sequence[str], measure: Measure) -> str:
     """Measures in a sentence: ``in the full model, at γ = 0.5, 0.25 and in local accuracy``."""
     places: list[str] = []
     for name in names:
         if name in WHERE:
-            places.append(WHERE[name])
+            places.append(WHERE[name].format(measure.words))
         elif places and places[-1].startswith("at γ = "):
             places[-1] += f", {name.removeprefix('γ = ')}"
         else:
@@ -169,16 +175,18 @@ def _where(names: Sequence[str]) -> str:
     return " and ".join(filter(None, (", ".join(places[:-1]), places[-1])))
 
 
-def points(value: Spread) -> str:
+def points(value: Spread, measure: Measure = ACCURACY) -> str:
     """``+1.4 points, −0.2 to +3.0``; of one seed without the interval."""
     interval = value.interval()
-    text = f"{signed(value.mean)} points"
-    return text if interval is None else f"{text}, {signed(interval[0])} to {signed(interval[1])}"
+    text = signed(value.mean, measure) + (" points" if measure.share else "")
+    return text if interval is None else f"{text}, {signed(interval[0], measure)} to {signed(interval[1], measure)}"
 
 
-def signed(accuracy: float) -> str:
-    """A difference of accuracies in points: ``+1.4``, ``−0.2``, ``0.0``."""
-    text = f"{100 * accuracy:+.1f}".replace("-", "−")
+def signed(difference: float, measure: Measure = ACCURACY) -> str:
+    """A difference, of shares in points: ``+1.4``, ``−0.2``, ``0.0``; of others as they are."""
+    if not measure.share:
+        return f"{difference:+.3g}".replace("-", "−") if difference else "0"
+    text = f"{100 * difference:+.1f}".replace("-", "−")
     return "0.0" if text in ("+0.0", "−0.0") else text
 
 
@@ -190,13 +198,15 @@ def differences(answer: Answer, slug: str, summary: str) -> Table:
         slug: Names the table's file.
         summary: What is taken of a run's evaluations, in words.
     """
-    rows = []
+    rows, measure = [], answer.problem.measure
     for line in answer.lines:
-        cells = [_cell(line.differences.get(name)) for name in answer.measures]
+        cells = [_cell(line.differences.get(name), measure) for name in answer.measures]
         rows.append(row(line.group.label, str(line.seeds), *cells))
+    unit = "Percentage points" if measure.share else f"Difference of {measure.words}, + where it is better,"
+    equal = "“=”: it lies within ±1 point, the two are equal. " if measure.share else ""
     note = (
-        "Percentage points with 95 % intervals (Student's t) over the seeds that both have; + is in favour of the row. "
-        "Bold: the interval leaves 0 out, the row is ahead or behind. “=”: it lies within ±1 point, the two are equal. "
+        f"{unit} with 95 % intervals (Student's t) over the seeds that both have; + is in favour of the row. "
+        f"Bold: the interval leaves 0 out, the row is ahead or behind. {equal}"
         "The others are not settled. Each interval stands alone: of twenty numbers without any difference about one "
         "is bold."
     )
@@ -208,12 +218,13 @@ def differences(answer: Answer, slug: str, summary: str) -> Table:
     return Table(f"differences-{slug}", title, headings, tuple(rows), note)
 
 
-def _cell(value: Spread | None) -> Cell:
+def _cell(value: Spread | None, measure: Measure) -> Cell:
     if value is None:
         return Cell("–")
     interval = value.interval()
     if interval is None:
-        return Cell(f"{signed(value.mean)} (n = 1)")
-    found = verdict(value)
-    text = f"{signed(value.mean)} [{signed(interval[0])}, {signed(interval[1])}]"
+        return Cell(f"{signed(value.mean, measure)} (n = 1)")
+    found = verdict(value, measure)
+    low, high = (signed(end, measure) for end in interval)
+    text = f"{signed(value.mean, measure)} [{low}, {high}]"
     return Cell(f"= {text}" if found is Verdict.equal else text, bold=found in (Verdict.ahead, Verdict.behind))

@@ -14,9 +14,11 @@ from fedfibos.config.experiment import Experiment
 from fedfibos.report.fleets import UNMEASURED, fleet_experiment, is_fleet
 from fedfibos.runs.archive import folder_of
 from fedfibos.runs.files import CONFIG, ENVIRONMENT, EVALUATION, FINAL, ROUNDS
+from fedfibos.runs.final import read_final
+from fedfibos.runs.measures import Measure, measures_of
 from fedfibos.runs.reading import RecordError, check
 from fedfibos.runs.record import RunDirectory
-from fedfibos.runs.shapes import ENVIRONMENT_SHAPE, FINAL_SHAPE, FLEET_FINAL_SHAPE, LATER_SHAPE, SPREAD_SHAPE
+from fedfibos.runs.shapes import ENVIRONMENT_SHAPE, LATER_SHAPE, SPREAD_SHAPE
 from fedfibos.runs.stored import experiment_of, is_stored, read_object, settings_of, stored_below
 
 SEED = re.compile(r"seed-\d+")
@@ -61,6 +63,17 @@ class Record:
         """The folders of its name without the seed's: of a study's run the variants, ``("high", "fiarse")``."""
         parts = self.name.split("/")
         return tuple(parts[:-1] if SEED.fullmatch(parts[-1]) else parts)
+
+    @cached_property
+    def results(self) -> Mapping[str, Any]:
+        """``final``, the first metric's results also as ``global`` and ``local``, whatever it is called."""
+        final = self.final or {}
+        return {**final, "global": final.get(self.measure.whole), "local": final.get(self.measure.own)}
+
+    @cached_property
+    def measure(self) -> Measure:
+        """The metric that comes first."""
+        return measures_of(self.points[-1].evaluation if self.points else {})[0]
 
     @property
     def measured(self) -> bool:
@@ -126,7 +139,7 @@ def read_record(path: Path, name: str | None = None) -> Record:
             check(f"{path / ROUNDS}: line {number}", record["evaluation"], SPREAD_SHAPE)
     final: Mapping[str, Any] | None = None
     if is_stored(path / FINAL):
-        final = read_object(path / FINAL, FLEET_FINAL_SHAPE if fleet else FINAL_SHAPE)
+        final = read_final(path / FINAL, fleet=fleet)
     if final is not None and fleet:
         final = {**final, "method": experiment.method.name, "seed": experiment.seed}
     if final is not None and len(rounds) != experiment.federation.rounds:
@@ -148,12 +161,15 @@ def _filled(record: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def _completed(final: Mapping[str, Any], later: Mapping[str, Any]) -> Mapping[str, Any]:
     """Results that lack the adjusted accuracy, with what ``fedfibos evaluate`` measured at the last round."""
-    local = final["local_accuracy"]
+    own = measures_of(final)[0].own
+    local = final[own]
     if "adjusted" in local or later["round"] != final.get("rounds"):
         return final
-    found = later["local"]["adjusted"]
+    found = later["local"].get("adjusted")
+    if found is None:
+        return final
     by_capacity = {key: {"last": value} for key, value in found["by_capacity"].items()}
     return {
         **final,
-        "local_accuracy": {**local, "adjusted": {"mean": {"last": found["mean"]}, "by_capacity": by_capacity}},
+        own: {**local, "adjusted": {"mean": {"last": found["mean"]}, "by_capacity": by_capacity}},
     }

@@ -38,7 +38,7 @@ def sort_records(records: Sequence[Record]) -> Sorted:
     problems: dict[str, dict[str, list[Record]]] = {}
     for record in finished:
         chosen = record.experiment
-        code = _own_code(record, chosen.data.name, chosen.model.name)
+        code = _own_code(record, *_of_the_problem(chosen))
         groups = problems.setdefault(to_toml(_problem(chosen)) + code, {})
         groups.setdefault(to_toml(_group(chosen)) + _own_code(record, chosen.method.name), []).append(record)
     keys = list(problems)
@@ -55,6 +55,12 @@ def sort_records(records: Sequence[Record]) -> Sorted:
     built = _with_references(built)
     built.sort(key=lambda problem: (problem.label, problem.scale))
     return Sorted(tuple(built), tuple(r for r in records if r.final is None), tuple(notes), unmeasured)
+
+
+def _of_the_problem(experiment: Experiment) -> tuple[str, ...]:
+    """Names that say what is learnt, and may be the user's own code."""
+    data = experiment.data
+    return data.name, data.partition.scheme, experiment.task.name, experiment.model.name
 
 
 def _own_code(record: Record, *names: str) -> str:
@@ -125,7 +131,7 @@ def _distinct(records: Iterable[Record]) -> tuple[list[Record], list[str]]:
     notes = []
     for record in records:
         chosen = record.experiment
-        code = _own_code(record, chosen.data.name, chosen.model.name, chosen.method.name)
+        code = _own_code(record, *_of_the_problem(chosen), chosen.method.name)
         key = (to_toml(_group(chosen)) + code, chosen.seed)
         if key not in seen:
             seen[key] = record

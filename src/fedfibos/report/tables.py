@@ -14,28 +14,21 @@ from fedfibos.config.experiment import to_toml
 from fedfibos.report.groups import Group, Problem, Sorted, file_names
 from fedfibos.report.records import Record
 from fedfibos.report.table import Cell, Table, row
+from fedfibos.runs.measures import ACCURACY, Measure, measures_of
 
 NONE = "–"
 STATISTICS = {"last": "last evaluation", "last20": "mean of the last 20 evaluations", "best": "best evaluation"}
 """Of a run's evaluations: key of an accuracy's summary in ``final.json``, and what it is."""
 
 ACCURACIES: Mapping[str, tuple[str, ...]] = {
-    "global, full": ("global_accuracy", "full"),
-    "global, submodels": ("global_accuracy", "submodels", "mean"),
-    "local": ("local_accuracy", "mean"),
+    "global, full": ("global", "full"),
+    "global, submodels": ("global", "submodels", "mean"),
+    "local": ("local", "mean"),
 }
-"""Column -> where in ``final.json``; the definitions are those of ``evaluate``."""
+"""Column -> where in ``final.json``, of the metric that comes first; the definitions are those of ``evaluate``."""
 
-ADJUSTED = ("local_accuracy", "adjusted", "mean")
+ADJUSTED = ("local", "adjusted", "mean")
 """The same of local accuracy adjusted by class frequencies, which older records do not have."""
-
-BY_CLASS: Mapping[str, tuple[str, ...]] = {
-    "balanced, full": ("balanced_accuracy", "full"),
-    "balanced, submodels": ("balanced_accuracy", "submodels", "mean"),
-    "macro F1, full": ("macro_f1", "full"),
-    "macro F1, submodels": ("macro_f1", "submodels", "mean"),
-}
-"""What counts every class alike, whatever its share of the test set; older records have none of it."""
 
 TARGETS = (0.5, 0.75, 0.9)
 """Shares of the best mean accuracy of a problem, for the bytes that it takes to get there."""
@@ -46,20 +39,42 @@ def percent(value: Spread | None) -> str:
     return NONE if value is None else value.text(100)
 
 
-def best_of(columns: Sequence[Sequence[Spread | None]]) -> list[list[Cell]]:
-    """Cells of columns of accuracies, the best means of each marked as printed.
+def beside(problem: Problem) -> list[tuple[Measure, str, tuple[str, ...]]]:
+    """The metrics after the first: each, its line's name, and where in ``final.json``; older records have none."""
+    last = problem.groups[0].records[0].points[-1].evaluation
+    places = {"full": ("full",), "submodels": ("submodels", "mean")}
+    return [
+        (measure, f"{BESIDE.get(measure.name, measure.words)}, {name}", (measure.name, *place))
+        for measure in measures_of(last)[1:]
+        for name, place in places.items()
+    ]
+
+
+BESIDE = {"balanced_accuracy": "balanced"}
+"""Metric -> what it is called beside accuracies, where that is not its own name."""
+
+
+def written(value: Spread | None, measure: Measure) -> str:
+    """A value of a metric: in %, or with three decimals."""
+    return NONE if value is None else value.text(100) if measure.share else value.text(digits=3)
+
+
+def best_of(columns: Sequence[Sequence[Spread | None]], measure: Measure = ACCURACY) -> list[list[Cell]]:
+    """Cells of columns of a metric, the best means of each marked as printed.
 
     None where all are equal, and none where a value is of one seed: a difference of one seed ranks nobody.
     """
     marked = []
     for column in columns:
         if any(value is not None and value.n < 2 for value in column):
-            marked.append([Cell(percent(value)) for value in column])
+            marked.append([Cell(written(value, measure)) for value in column])
             continue
-        printed = [None if value is None else f"{100 * value.mean:.1f}" for value in column]
+        digits = 1 if measure.share else 3
+        printed = [None if value is None else f"{measure.scale * value.mean:.{digits}f}" for value in column]
         known = [text for text in printed if text is not None]
-        top = max(known, key=float) if len(set(known)) > 1 else None
-        marked.append([Cell(percent(v), bold=p is not None and p == top) for v, p in zip(column, printed, strict=True)])
+        top = max(known, key=lambda text: measure.sign * float(text)) if len(set(known)) > 1 else None
+        bold = [text is not None and text == top for text in printed]
+        marked.append([Cell(written(v, measure), bold=b) for v, b in zip(column, bold, strict=True)])
     return marked
 
 
@@ -68,7 +83,7 @@ def headline(problem: Problem, summary: str = "last") -> dict[str, tuple[str, ..
     of_smallest = {}
     if capacities := problem.experiment.federation.capacities:
         smallest = min(capacities)
-        of_smallest = {f"global, γ = {smallest:g}": ("global_accuracy", "submodels", str(smallest))}
+        of_smallest = {f"global, γ = {smallest:g}": ("global", "submodels", str(smallest))}
     paths = {k: v for k, v in ACCURACIES.items() if k != "local"} | of_smallest | {"local": ACCURACIES["local"]}
     if any(group.over_seeds(*ADJUSTED, summary) for group in problem.groups):
         paths["local, adjusted"] = ADJUSTED
@@ -78,10 +93,11 @@ def headline(problem: Problem, summary: str = "last") -> dict[str, tuple[str, ..
 def results(problem: Problem, slug: str, summary: str = "last") -> Table:
     """Accuracies; ``summary``: a key of :data:`STATISTICS`."""
     groups, paths = problem.groups, headline(problem, summary)
-    columns = best_of([[group.over_seeds(*path, summary) for group in groups] for path in paths.values()])
+    measure = problem.measure
+    columns = best_of([[group.over_seeds(*path, summary) for group in groups] for path in paths.values()], measure)
     rows = [row(g.label, str(len(g.records)), *cells) for g, *cells in zip(groups, *columns, strict=True)]
     for group in problem.references:
-        accuracies = [percent(group.over_seeds(*path, summary)) for path in paths.values()]
+        accuracies = [written(group.over_seeds(*path, summary), measure) for path in paths.values()]
         rows.append(row(f"reference: {group.label}", str(len(group.records)), *accuracies))
     notes = [f"{problem.scale}. Mean ± sd over seeds."]
     if any(cell.bold for column in columns for cell in column):
@@ -98,8 +114,14 @@ def results(problem: Problem, slug: str, summary: str = "last") -> Table:
         notes.append(majority)
     if problem.references:
         notes.append("References have other fleets: a ceiling or a floor, not rivals.")
-    title = f"Accuracy in %, {STATISTICS[summary]}: {problem.label}"
+    title = f"{headed(measure)}, {STATISTICS[summary]}: {problem.label}"
     return Table(f"results-{slug}", title, ("method", "seeds", *paths), tuple(rows), " ".join(notes))
+
+
+def headed(measure: Measure, of: str = "") -> str:
+    """A metric at the beginning of a title: ``Accuracy in %``, ``Accuracy of each capacity's submodels in %``."""
+    what = f"{measure.words} of {of}" if of else measure.words
+    return what[0].upper() + what[1:] + measure.heading.removeprefix(measure.words)
 
 
 def majority_share(problem: Problem) -> str:
@@ -120,10 +142,12 @@ def statistics(problem: Problem, slug: str) -> Table:
     """Last, mean of the last 20, and best evaluation."""
     rows = []
     for group in problem.groups:
-        for name, path in {**ACCURACIES, **BY_CLASS}.items():
-            if name in BY_CLASS and group.over_seeds(*path, "last") is None:
+        first = [(problem.measure, name, path) for name, path in ACCURACIES.items()]
+        for number, (measure, name, path) in enumerate([*first, *beside(problem)]):
+            if number >= len(first) and group.over_seeds(*path, "last") is None:
                 continue
-            rows.append(row(group.label, name, *(percent(group.over_seeds(*path, key)) for key in STATISTICS)))
+            values = (written(group.over_seeds(*path, key), measure) for key in STATISTICS)
+            rows.append(row(group.label, name, *values))
     evaluations = min(len(record.points) for group in problem.groups for record in group.records)
     note = (
         f"Only {evaluations} evaluations a run: the mean of the last 20 is over all of them."
@@ -132,26 +156,30 @@ def statistics(problem: Problem, slug: str) -> Table:
     )
     if majority := majority_share(problem):
         note = f"{note} {majority}".strip()
-    title = f"Last, mean of the last 20, and best evaluation, in %: {problem.label}"
-    return Table(f"statistics-{slug}", title, ("method", "accuracy", *STATISTICS.values()), tuple(rows), note, words=2)
+    unit = ", in %" if problem.measure.share else ""
+    title = f"Last, mean of the last 20, and best evaluation{unit}: {problem.label}"
+    headings = ("method", problem.measure.words, *STATISTICS.values())
+    return Table(f"statistics-{slug}", title, headings, tuple(rows), note, words=2)
 
 
 def by_capacity(problem: Problem, slug: str, summary: str = "last") -> Table:
     """Accuracies of each capacity."""
     capacities = [str(c) for c in sorted(problem.experiment.federation.capacities, reverse=True)]
-    rows = []
+    rows, measure = [], problem.measure
     for group in problem.groups:
         for name, path in (
-            ("global", ("global_accuracy", "submodels")),
-            ("local", ("local_accuracy", "by_capacity")),
+            ("global", ("global", "submodels")),
+            ("local", ("local", "by_capacity")),
         ):
-            rows.append(row(group.label, name, *(percent(group.over_seeds(*path, c, summary)) for c in capacities)))
+            found = [group.over_seeds(*path, c, summary) for c in capacities]
+            rows.append(row(group.label, name, *(written(value, measure) for value in found)))
         held = [record.points[-1].evaluation.get("shares", {}) for record in group.records]
         if all(held):
             shares = [spread(of.get(c) for of in held) for c in capacities]
             rows.append(row(group.label, "share held", *(percent(share) for share in shares)))
-    title = f"Accuracy of each capacity's submodels in %, {STATISTICS[summary]}: {problem.label}"
-    headings = ("method", "accuracy", *(f"γ = {float(c):g}" for c in capacities))
+    what = headed(measure, "each capacity's submodels")
+    title = f"{what}, {STATISTICS[summary]}: {problem.label}"
+    headings = ("method", measure.words, *(f"γ = {float(c):g}" for c in capacities))
     note = f"{problem.scale}. Share held: of the maskable parameters; whole channels realise at most the capacity."
     return Table(f"capacities-{slug}", title, headings, tuple(rows), note, words=2)
 
@@ -189,8 +217,10 @@ def _share(share: Spread | None) -> Cell:
 
 def communication(problem: Problem, slug: str) -> Table:
     """Bytes in all and until an accuracy is reached."""
-    top = max((s.mean for g in problem.groups if (s := _best(g)) is not None), default=0.0)
-    targets = [share * top for share in TARGETS]
+    measure = problem.measure
+    bests = [s.mean for g in problem.groups if (s := _best(g)) is not None]
+    top = measure.best(bests) if bests else 0.0
+    targets = [share * top for share in TARGETS] if measure.sign > 0 and top > 0 else []
     rounds = sorted({point.round for group in problem.groups for record in group.records for point in record.points})
     if len(rounds) == 1:  # nothing is known but the end
         targets = []
@@ -202,12 +232,12 @@ def communication(problem: Problem, slug: str) -> Table:
     return Table(
         f"communication-{slug}",
         f"Communication in MB, both ways, whole cohort: {problem.label}",
-        ("method", "whole run", *(f"to {100 * target:.1f} % accuracy" for target in targets)),
+        ("method", "whole run", *(f"to {measure.text(target)} {measure.words}" for target in targets)),
         tuple(rows),
         (
-            "Until the global accuracy of submodels first reaches 50, 75 and 90 % of the best mean that any method "
-            f"here has ({100 * top:.1f} %), as far as evaluations tell: {len(rounds)} a run, the first after round "
-            f"{rounds[0]}. "
+            f"Until the global {measure.words} of submodels first reaches 50, 75 and 90 % of the best mean that any "
+            f"method here has ({measure.text(top)}), as far as evaluations tell: {len(rounds)} a run, the first after "
+            f"round {rounds[0]}. "
             if targets
             else ""
         )
@@ -216,7 +246,7 @@ def communication(problem: Problem, slug: str) -> Table:
 
 
 def _best(group: Group) -> Spread | None:
-    return group.over_seeds("global_accuracy", "submodels", "mean", "best")
+    return group.over_seeds("global", "submodels", "mean", "best")
 
 
 def _reached(group: Group, target: float) -> str:

@@ -43,7 +43,8 @@ def changed_code(latest: Mapping[str, Any], own: Mapping[str, Any]) -> list[str]
 def _names(config: str) -> dict[str, str]:
     """Key -> ``module:function``."""
     values = tomllib.loads(config)
-    names = {f"{table}.name": values.get(table, {}).get("name") for table in ("data", "model", "method")}
+    names = {f"{table}.name": values.get(table, {}).get("name") for table in ("data", "task", "model", "method")}
+    names["data.partition.scheme"] = values.get("data", {}).get("partition", {}).get("scheme")
     if form_of(names["data.name"]) is not None:  # a path follows the colon
         del names["data.name"]
     return {key: name for key, name in names.items() if is_own(name)}

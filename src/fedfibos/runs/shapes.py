@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Generic, NotRequired, TypeVar
+from typing import Annotated, Any, Generic, Literal, NotRequired, TypeVar
 
 from pydantic import AfterValidator, Field, TypeAdapter
 from typing_extensions import TypedDict
@@ -53,8 +53,20 @@ class Curve(TypedDict):
     best: Number
 
 
+class Described(TypedDict):
+    """A metric: which way is better, and whether it is a share in [0, 1]."""
+
+    better: Literal["higher", "lower"]
+    share: bool
+
+
+Metrics = Annotated[dict[str, Described], Field(min_length=1)]
+"""Of an evaluation, the first one first; records without are older than other tasks than classification."""
+
 # "global" is no name of a class's attribute.
-Measured = TypedDict("Measured", {"global": Global[Number], "local": LocalBoth[Number]})
+Measured = TypedDict(
+    "Measured", {"global": Global[Number], "local": LocalBoth[Number], "metrics": NotRequired[Metrics]}
+)
 """An evaluation of a simulation or a fleet."""
 
 
@@ -83,14 +95,13 @@ class Line(TypedDict):
 
 
 class Final(TypedDict):
-    """``final.json`` of a simulation."""
+    """``final.json`` of a simulation; of its first metric see :mod:`fedfibos.runs.final`."""
 
     method: str
     seed: int
     rounds: NotRequired[Count]
     params_sha256: str
-    global_accuracy: Global[Curve]
-    local_accuracy: LocalBoth[Curve]
+    metrics: NotRequired[Metrics]
     bytes: Traffic
     seconds: float
     rejected: Count
@@ -104,8 +115,7 @@ class FleetFinal(TypedDict):
 
     rounds: Count
     params_sha256: str
-    global_accuracy: NotRequired[Global[Curve]]
-    local_accuracy: NotRequired[LocalBoth[Curve]]
+    metrics: NotRequired[Metrics]
     bytes: NotRequired[Traffic]
     seconds: NotRequired[float]
     rejected: NotRequired[Count]
@@ -133,9 +143,9 @@ class Environment(Made):
 
 
 class Adjusted(TypedDict):
-    """The local accuracies of an evaluation made later."""
+    """The local accuracies of an evaluation made later; adjusted ones only of classes."""
 
-    adjusted: Local[Number]
+    adjusted: NotRequired[Local[Number]]
 
 
 class Later(TypedDict):

@@ -255,7 +255,6 @@ class _Run:
                 population.test_parts,
                 engine.hits,
                 self.experiment.evaluation.submodel_clients,
-                self.world.split.test.labels,
             )
         record["seconds"] = round(time.perf_counter() - started, 4)
         return record

@@ -16,12 +16,12 @@ from fedfibos.config.experiment import to_toml
 from fedfibos.config.study import PlannedRun, Study
 from fedfibos.round import NoUploadError
 from fedfibos.runs.files import CONFIG, FINAL
+from fedfibos.runs.final import read_final
 from fedfibos.runs.made import latest_environment
 from fedfibos.runs.own_code import changed_code, own_code
 from fedfibos.runs.reading import RecordError
 from fedfibos.runs.record import BusyError
-from fedfibos.runs.shapes import FINAL_SHAPE
-from fedfibos.runs.stored import experiment_of, is_stored, read_object
+from fedfibos.runs.stored import experiment_of, is_stored
 from fedfibos.simulation import Interrupted, WorkerError, simulate
 
 OnRound = Callable[[Mapping[str, Any]], None]
@@ -128,4 +128,4 @@ def _finished(run: PlannedRun, folder: Path) -> Mapping[str, Any] | None:
                 f"{folder} is finished, by another version of {changed[0]}: remove it to run it again, or choose "
                 "another --out"
             )
-    return read_object(folder / FINAL, FINAL_SHAPE)
+    return read_final(folder / FINAL)

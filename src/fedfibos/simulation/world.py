@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import get_args
 
 import torch
 from torch import nn
@@ -19,21 +20,25 @@ from fedfibos.common.formatting import count_of
 from fedfibos.common.inputs import Inputs, check_inputs
 from fedfibos.common.norms import has_batch_norm, keeps_statistics
 from fedfibos.common.streams import stream
-from fedfibos.common.user_code import naming
+from fedfibos.common.user_code import UserCodeError, naming
+from fedfibos.common.validation import listed
 from fedfibos.config.experiment import Experiment
 from fedfibos.config.idle import idle
 from fedfibos.data import Split, incomplete, load
 from fedfibos.data.finite import check_finite
-from fedfibos.data.matching import matching_test_split, own_test_split
-from fedfibos.data.partition import partition
+from fedfibos.data.matching import matching_test_split, own_test_split, proportional_test_split
+from fedfibos.data.partition import BY_CLASS, Scheme, partition
 from fedfibos.data.split import check_parts
 from fedfibos.method import Method
 from fedfibos.model import Model, model_of
-from fedfibos.models import build, check_module, check_test_inputs, encode
+from fedfibos.models import build, check_module, check_test_inputs, encode, outputs_of
 from fedfibos.params import Params
 from fedfibos.simulation.devices import fleet_of
 from fedfibos.simulation.population import Parts, Population
 from fedfibos.simulation.setting import Setting
+from fedfibos.steps.loss import check_local
+from fedfibos.tasks import Task
+from fedfibos.tasks.trial import try_task
 from fedfibos.types import State
 
 Warn = Callable[[str], None]
@@ -76,9 +81,10 @@ def build_world(
     train, test = first_batches(split)
     if torch.device(device).type != "cpu":
         split = split.to(torch.device(device))
+    task = task_on(experiment, split)
     population = deal(experiment, split, warn)
-    module = initial_module(experiment, split, train)
-    check(experiment, split, population, module, train, test, warn)
+    module = initial_module(experiment, split, task, train)
+    check(experiment, split, task, population, module, train, test, warn)
     choice = experiment.model
     model = model_of(
         module,
@@ -88,6 +94,7 @@ def build_world(
         example=train,
         device=device,
         channels_last=choice.channels_last,
+        task=task,
     )
     method = experiment.build_method()
     if experiment.federation.devices:
@@ -131,6 +138,27 @@ def load_split(experiment: Experiment, data_dir: Path | None, warn: Warn) -> Spl
     return split
 
 
+def task_on(experiment: Experiment, split: Split) -> Task:
+    """The experiment's task on its data.
+
+    Raises:
+        ValueError: Targets, local training or data that are none of the task's.
+    """
+    task = experiment.task.build(split.train.labels, split.classes)
+    with naming(f"task.name = {experiment.task.name!r}"):
+        for what, data in (("training", split.train), ("test", split.test)):
+            try:
+                task.check_targets(data.labels)
+            except UserCodeError:
+                raise
+            except ValueError as error:
+                raise ValueError(f"data set {split.name!r}, {what} examples: {error}") from error
+        if task.classes and not split.has_classes:
+            raise ValueError(f"data set {split.name!r} must have classes, int64 of shape (n,), and name them")
+    check_local(task, experiment.local)
+    return task
+
+
 def first_batches(split: Split) -> tuple[Inputs, Inputs]:
     """Two training and two test examples, on the CPU: the module is built and its channels are traced with them."""
     train = split.train.batch(torch.arange(2))
@@ -148,9 +176,17 @@ def deal(experiment: Experiment, split: Split, warn: Warn) -> Population:
     """
     federation, seed = experiment.federation, experiment.seed
     spec, labels = experiment.data.partition, split.train.labels
+    if spec.scheme in BY_CLASS and not split.has_classes:
+        others = [name for name in get_args(Scheme) if name not in BY_CLASS]
+        raise ValueError(
+            f"data.partition.scheme = {spec.scheme!r} deals by class, the targets of data set {split.name!r} are no "
+            f"classes: choose {listed(others)}, or your own 'module:function'"
+        )
     parts = partition(labels, spec, federation.clients, stream(seed, "partition"), split.owners)
     if spec.scheme == "natural" and split.owners is not None and split.test_owners is not None:
         test_parts = own_test_split(split.owners, parts, split.test_owners)
+    elif not split.has_classes:
+        test_parts = proportional_test_split(parts, len(split.test), stream(seed, "test split"))
     else:
         test_parts = matching_test_split(labels, parts, split.test.labels, stream(seed, "test split"))
     for clients, what in (
@@ -178,12 +214,12 @@ def deal(experiment: Experiment, split: Split, warn: Warn) -> Population:
     )
 
 
-def initial_module(experiment: Experiment, split: Split, example: Inputs) -> nn.Module:
+def initial_module(experiment: Experiment, split: Split, task: Task, example: Inputs) -> nn.Module:
     """The experiment's module with its initial values."""
     choice = experiment.model
     return build(
         choice.name,
-        num_classes=len(split.classes),
+        num_classes=task.outputs or len(split.classes) or 1,
         input_shape=tuple(example.shape[1:]) if isinstance(example, torch.Tensor) else (),
         norm=choice.norm,
         seed=experiment.seed,
@@ -194,6 +230,7 @@ def initial_module(experiment: Experiment, split: Split, example: Inputs) -> nn.
 def check(
     experiment: Experiment,
     split: Split,
+    task: Task,
     population: Population,
     module: nn.Module,
     train: Inputs,
@@ -206,8 +243,11 @@ def check(
         ValueError: In a line, now and not in the middle of a run.
     """
     with naming(f"model.name = {experiment.model.name!r}"):
-        check_module(module, train, len(split.classes), experiment.seed)
+        targets = split.train.labels[:2].cpu()
+        check_module(module, train, lambda outputs: task.check(outputs, targets), experiment.seed)
         check_test_inputs(module, train, test)
+    with naming(f"task.name = {experiment.task.name!r}"):
+        try_task(task, outputs_of(module, train), targets)
     if keeps_statistics(module):
         trained_norms(module)  # said before the first round, not at its evaluation
     alone = (population.parts.sizes() == 1).nonzero().flatten().tolist() if has_batch_norm(module) else []
@@ -234,5 +274,7 @@ def setting_of(experiment: Experiment, world: World) -> Setting:
         world.split.test,
         calibration,
         experiment.evaluation.batch_size,
-        world.population.class_priors(len(world.split.test), len(world.split.classes)),
+        world.population.class_priors(len(world.split.test), len(world.split.classes))
+        if world.model.task.classes
+        else None,
     )

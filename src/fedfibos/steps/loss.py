@@ -1,36 +1,52 @@
-"""The loss of a local step: cross-entropy, what it makes of classes that a client lacks, and distillation."""
+"""The loss of a local step: the task's, and what becomes of the scores of classes that a client lacks."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 
 import torch
 from torch import Tensor
-from torch.nn.functional import cross_entropy, kl_div
 
 from fedfibos.model import Model
 from fedfibos.params import Layout
 from fedfibos.submodel import Submodel
+from fedfibos.tasks.task import Loss, Task
 from fedfibos.training import LocalTraining
 
-Loss = Callable[[Tensor, Tensor], Tensor]
-"""(logits, labels) -> mean loss."""
 
-
-def loss_of(local: LocalTraining, labels: Tensor, device: torch.device) -> Loss:
-    """The loss of a client with those labels.
+def loss_of(task: Task, local: LocalTraining, labels: Tensor, device: torch.device) -> Loss:
+    """The loss of a client with those targets.
 
     Args:
+        task: What is learnt.
         local: Says what becomes of classes that it lacks.
-        labels: Of all its examples.
+        labels: Targets of all its examples.
         device: Where it trains.
+
+    Raises:
+        ValueError: The setting does not apply to the task.
     """
+    check_local(task, local)
     if local.absent_labels == "mask":
-        return partial(cross_entropy_loss, present=labels.unique().to(device))
+        return partial(masked_loss, loss=task.loss, present=labels.unique().to(device))
     if local.absent_labels == "adjust":
-        return partial(adjusted_loss, counts=torch.bincount(labels).to(device), tau=local.adjust_tau)
-    return partial(cross_entropy_loss, present=None)
+        counts = torch.bincount(labels).to(device)
+        return partial(adjusted_loss, loss=task.loss, counts=counts, tau=local.adjust_tau)
+    return task.loss
+
+
+def check_local(task: Task, local: LocalTraining) -> None:
+    """Raise ValueError, in one line, for a setting of local training that a task has no use for."""
+    if local.absent_labels != "keep" and not task.classes:
+        raise ValueError(
+            f"local.absent_labels = {local.absent_labels!r} is about classes that a client has no example of, the "
+            f"targets of task {task.name!r} are no classes: leave it at 'keep'"
+        )
+    if local.distill and task.distance is None:
+        raise ValueError(
+            f"local.distill = {local.distill:g} draws outputs to others, task {task.name!r} has no distance between "
+            "them: set it to 0, or give the task a distance"
+        )
 
 
 def counted_of(submodel: Submodel, model: Model, layout: Layout, local: LocalTraining, labels: Tensor) -> Tensor | None:
@@ -66,17 +82,15 @@ def without_absent_classes(model: Model, layout: Layout, labels: Tensor) -> Tens
     return held
 
 
-def cross_entropy_loss(logits: Tensor, labels: Tensor, *, present: Tensor | None) -> Tensor:
-    """Cross-entropy; with ``present`` the other classes' logits are 0 (they stay in the denominator)."""
-    if present is not None:
-        # not keep[present] = 1.0, which copies the value to a GPU and waits: no recording allows it
-        keep = torch.zeros(logits.shape[1], device=logits.device).index_fill_(0, present.to(logits.device), 1.0)
-        logits = logits * keep
-    return cross_entropy(logits.float(), labels)
+def masked_loss(logits: Tensor, labels: Tensor, *, loss: Loss, present: Tensor) -> Tensor:
+    """The loss with the logits of all classes but ``present`` at 0 (they stay in the denominator)."""
+    # not keep[present] = 1.0, which copies the value to a GPU and waits: no recording allows it
+    keep = torch.zeros(logits.shape[1], device=logits.device).index_fill_(0, present.to(logits.device), 1.0)
+    return loss(logits * keep, labels)
 
 
-def adjusted_loss(logits: Tensor, labels: Tensor, *, counts: Tensor, tau: float) -> Tensor:
-    """Cross-entropy of logits + τ·log π (Menon et al. 2021, equation 10; Zhang et al. 2022, FedLC).
+def adjusted_loss(logits: Tensor, labels: Tensor, *, loss: Loss, counts: Tensor, tau: float) -> Tensor:
+    """The loss of logits + τ·log π (Menon et al. 2021, equation 10; Zhang et al. 2022, FedLC).
 
     π_c = (n_c + 1) / (n + C): the client's class frequencies, smoothed so that a class without an example is rare and
     not impossible. What a class's frequency explains, the weights need not learn.
@@ -84,22 +98,10 @@ def adjusted_loss(logits: Tensor, labels: Tensor, *, counts: Tensor, tau: float)
     Args:
         logits: Shape ``(b, C)``.
         labels: int64, shape ``(b,)``.
+        loss: Of the adjusted logits.
         counts: Examples of each class up to the largest label, int64.
-        tau: τ; 0 is plain cross-entropy.
+        tau: τ; 0 is the plain loss.
     """
     smoothed = torch.ones(logits.shape[1], device=logits.device)
     smoothed[: counts.numel()] += counts
-    return cross_entropy(logits.float() + tau * torch.log(smoothed / smoothed.sum()), labels)
-
-
-def distillation(logits: Tensor, teacher: Tensor, temperature: float) -> Tensor:
-    """T²·KL(teacher ‖ student) of the softened outputs, mean over examples (Hinton et al. 2015).
-
-    Args:
-        logits: The smaller member's, shape ``(b, C)``.
-        teacher: The larger one's, held constant.
-        temperature: T.
-    """
-    student = torch.log_softmax(logits.float() / temperature, 1)
-    wanted = torch.log_softmax(teacher.float() / temperature, 1)
-    return temperature**2 * kl_div(student, wanted, reduction="batchmean", log_target=True)
+    return loss(logits.float() + tau * torch.log(smoothed / smoothed.sum()), labels)

@@ -4,7 +4,19 @@ import torch
 from flwr.app import Context
 from torch import nn
 
-from fedfibos import Dataset, Partition, Settings, Task, build, client_app, load, partition, server_app, stream, task_of
+from fedfibos import (
+    Dataset,
+    FleetTask,
+    Partition,
+    Settings,
+    build,
+    client_app,
+    load,
+    partition,
+    server_app,
+    stream,
+    task_of,
+)
 
 FLEET = 3
 
@@ -30,7 +42,7 @@ def test(config: Settings) -> Dataset:
     return load("digits").test
 
 
-def task(config: Settings) -> Task:
+def task(config: Settings) -> FleetTask:
     """What server and devices agree on: the model, and the settings in pyproject.toml."""
     return task_of(model(), config, example=torch.zeros(2, 1, 8, 8))
 

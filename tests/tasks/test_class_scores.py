@@ -7,10 +7,10 @@ import json
 import pytest
 import torch
 
-from fedfibos.analysis.class_scores import balanced_accuracy, macro_f1, majority_share
 from fedfibos.config.experiment import load_experiment
 from fedfibos.runs.summary import summarise
 from fedfibos.simulation import simulate
+from fedfibos.tasks.class_scores import balanced_accuracy, macro_f1, majority_share
 
 
 @pytest.mark.parametrize(
