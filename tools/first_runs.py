@@ -68,9 +68,9 @@ def demo(results: Path) -> str:
         )
     where = machine(results / "demo" / "fedfibos")
     return (
-        "What `make demo` printed (digits, 20 clients of five capacities, Dirichlet 0.3, 80 rounds,\n"
-        f"{SUMMARIES[summary]}, one seed; {seconds:.0f} s of training and evaluation on {where};\n"
-        "records in `results/demo.tar.zst`):\n\n" + table(rows) + "\n\n"
+        "20 clients of five capacities train on the digits for 80 rounds, dealt by a Dirichlet distribution (0.3).\n"
+        f"The table is of one seed, at the {SUMMARIES[summary]}. Training and evaluation took {seconds:.0f} s on\n"
+        f"{where}. The records are in `results/demo.tar.zst`.\n\n" + table(rows) + "\n\n"
         "One seed of a toy: it shows that everything runs, not which method is better. *Global*: on the whole\n"
         "test set, by the full model, by the clients' *submodels* (mean over capacities), by those of the\n"
         "*smallest* capacity, 1/16. *Local*: each client's submodel on test examples in its own class proportions.\n"
@@ -85,13 +85,12 @@ def cifar10(results: Path) -> str:
     final = json.loads(stored_bytes(run / "final.json"))
     accuracy = final["global_accuracy"]
     return (
-        "The second line, FedFIbOS with the magnitude prior (ResNet-8 with GroupNorm, 100 clients, 10 a round,\n"
-        f"Dirichlet 0.3, non-uniform capacities, {final['rounds']} rounds, seed {final['seed']}, {machine(run)}; "
-        "record in\n"
-        f"`results/cifar10/resnet8-seed0`), reached {percent(accuracy['full']['last'])} with the full model "
-        f"(best {percent(accuracy['full']['best'])}),\n"
-        f"{percent(accuracy['submodels']['mean']['last'])} over the submodels and "
-        f"{percent(accuracy['submodels']['0.0625']['last'])} with the smallest, where chance is 10 %."
+        "The second line trains FedFIbOS with the magnitude prior: ResNet-8 with GroupNorm, 100 clients, 10 a round,\n"
+        f"{final['rounds']} rounds, Dirichlet 0.3, non-uniform capacities, seed {final['seed']}. The full model\n"
+        f"reached {percent(accuracy['full']['last'])} (best {percent(accuracy['full']['best'])}), the submodels "
+        f"{percent(accuracy['submodels']['mean']['last'])} on average, and the smallest\n"
+        f"{percent(accuracy['submodels']['0.0625']['last'])}. Chance is 10 %. It ran on {machine(run)}.\n"
+        "The record is in `results/cifar10/resnet8-seed0`."
     )
 
 
