@@ -153,6 +153,16 @@ def test_the_two_kinds_of_run_directory_are_told_apart(tmp_path, capsys):
         assert err.count("\n") == 1
 
 
+@pytest.mark.parametrize("content", [b"[]", b"{}", b"\xff", b"a=" + b"[" * 3000 + b"]" * 3000])
+def test_a_damaged_record_is_named_by_export(tmp_path, capsys, content):
+    (tmp_path / "config.toml").write_bytes(content)
+    out = str(tmp_path / "a.onnx")
+    assert main(["export", str(tmp_path), "--capacity", "0.25", "--out", out]) == 2
+    err = capsys.readouterr().err
+    assert err.startswith(f"fedfibos: {tmp_path / 'config.toml'} is damaged: it is not valid TOML: ")
+    assert err.count("\n") == 1
+
+
 def test_a_meter_counts_what_passes():
     """An echo behind the meter: as many bytes come back as went in, and it stops with connections open."""
     with socket.create_server(("127.0.0.1", 0)) as server, Meter(server.getsockname()[1]) as meter:

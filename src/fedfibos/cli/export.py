@@ -18,7 +18,7 @@ from rich.filesize import decimal
 
 from fedfibos.channels.costs import Bounded
 from fedfibos.cli.terminal import warn
-from fedfibos.common.formatting import percent
+from fedfibos.common.formatting import first_line, percent
 from fedfibos.common.inputs import Inputs
 from fedfibos.common.norms import keeps_statistics
 from fedfibos.data.images import ImageData
@@ -271,4 +271,7 @@ def _settings(run: Path) -> dict[str, Any]:
     path = run / CONFIG
     if not path.is_file():
         raise ValueError(f"{run} is no run directory: it has no {CONFIG}")
-    return tomllib.loads(path.read_text(encoding="utf-8"))
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{path} is damaged: it is not valid TOML: {first_line(error)}") from error
