@@ -185,10 +185,10 @@ def test_costs_of_one_method_as_json_within_limits(mine, capsys):
         ("fiarse", 1.0, 43),
         ("fiarse", 0.5, 22),
     ]
-    keys = ("method", "capacity", "parameters", "share", "macs", "memory", "bytes_down", "bytes_up")
+    keys = ("method", "capacity", "parameters", "share", "macs", "tensors", "memory", "bytes_down", "bytes_up")
     assert tuple(costs[1]) == keys
     assert (costs[1]["bytes_down"], costs[1]["bytes_up"]) == (4 * 22 + 6, 4 * 22)  # the mask: 43 bits
-    assert main([*command, "--json", "--bytes-per-round", "0.2KiB", "--memory", "1MB"]) == 0
+    assert main([*command, "--json", "--bytes-per-round", "0.2KiB", "--memory", "8GiB"]) == 0
     assert json.loads(capsys.readouterr().out) == costs[1:]
     assert main([*command, "--json", "--memory=8"]) == 0
     assert json.loads(capsys.readouterr().out) == []
