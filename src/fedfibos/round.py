@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import torch
 
@@ -14,6 +14,8 @@ from fedfibos.local import LocalTrainingError, seeded
 from fedfibos.method import Method, answer, extract_submodel
 from fedfibos.model import Model
 from fedfibos.params import Params
+from fedfibos.round_report import RoundReport as RoundReport
+from fedfibos.round_report import part_of
 from fedfibos.server.kept import joined, parted
 from fedfibos.server.scaffold import corrected, server_variate, with_variate
 from fedfibos.server.settings import PLAIN, Server
@@ -28,21 +30,6 @@ Job = tuple[Client, Submodel]
 RunClients = Callable[[Params, Iterable[Job]], Iterator[tuple[Client, Upload | str]]]
 """Runs the cohort's local training from the global parameters, here or elsewhere, and yields the outcomes in the order
 of the jobs: an upload, or in one line why there is none."""
-
-
-@dataclass(frozen=True)
-class RoundReport:
-    """What happened in a round: who took part, who was rejected and why, mean loss, bytes sent each way.
-
-    Bytes are those of all participants, rejected ones included: they were sent. Only who hands submodels out knows how
-    many went down: :func:`merge` leaves that 0.
-    """
-
-    participants: tuple[int, ...]
-    rejected: dict[int, str]
-    loss: float
-    bytes_down: int
-    bytes_up: int
 
 
 LARGE_FLEET = 10_000
@@ -98,17 +85,16 @@ def federated_round(
         raise ValueError(f"a cohort must be different clients, at least one, got {sorted(ids)}")
     if len(rounds := sorted({client.round for client in cohort})) > 1:
         raise ValueError(f"a cohort's clients must be in one round, got them in rounds {rounds}")
-    fleet, down, up = num_clients or len(ids), 0, 0
+    fleet, down, up = num_clients or len(ids), dict[int, int](), 0
     variate = server_variate(state, params, fleet) if any(client.local.scaffold for client in cohort) else None
 
     def jobs() -> Iterator[Job]:
-        nonlocal down
         for client, submodel in submodels(method, model, state, params, cohort):
-            down += download_bytes(submodel, params.layout)
+            down[client.id] = download_bytes(submodel, params.layout)
             if variate is None:
                 yield client, submodel
             else:
-                down += BYTES_PER_VALUE * submodel.num_held
+                down[client.id] += BYTES_PER_VALUE * submodel.num_held
                 yield corrected(state, variate, client, submodel), submodel
 
     def outcomes() -> Iterator[tuple[Client, Upload | str]]:
@@ -121,9 +107,10 @@ def federated_round(
     try:
         next_state, next_params, report = merge(method, state, params, cohort, outcomes(), server, fleet, model.task)
     except NoUploadError as error:
-        error.bytes_down, error.bytes_up = down, up
+        error.bytes_down, error.bytes_up = sum(down.values()), up
         raise
-    return next_state, next_params, replace(report, bytes_down=down)
+    clients = {n: {**part, "down": down[n]} for n, part in report.clients.items()}
+    return next_state, next_params, replace(report, bytes_down=sum(down.values()), clients=clients)
 
 
 def submodels(method: Method, model: Model, state: State, params: Params, cohort: Sequence[Client]) -> Iterator[Job]:
@@ -182,12 +169,13 @@ def merge(
     sums, rejected, losses = Sums(params.layout, params.flat.device, server, own.tensors), {}, []
     scaffold = any(client.local.scaffold for client in cohort)
     variate = server_variate(state, params, num_clients or len(cohort)) if scaffold else None
-    up, most, signed, largest = 0, averageable(cohort), signed_by(method, task), {}
+    most, signed, largest, parts = averageable(cohort), signed_by(method, task), {}, dict[int, dict[str, float]]()
     for client, outcome in _of_all(cohort, outcomes):
+        parts[client.id] = {"capacity": client.capacity}
         if isinstance(outcome, str):
             rejected[client.id] = outcome
             continue
-        up += upload_bytes(outcome, params.layout)
+        parts[client.id] |= part_of(outcome, params.layout)
         reason, largest[client.id] = look_at(outcome, most, signed)
         if reason is not None:
             rejected[client.id] = reason
@@ -211,7 +199,9 @@ def merge(
     next_state = joined(next_state, own.with_tensors(**sums.moments))
     check_merged(next_state, next_params, largest)
     participants = tuple(sorted(client.id for client in cohort))
-    return next_state, next_params, RoundReport(participants, rejected, sum(losses) / len(losses), 0, up)
+    up = sum(int(part.get("up", 0)) for part in parts.values())
+    report = RoundReport(participants, rejected, sum(losses) / len(losses), 0, up, parts)
+    return next_state, next_params, report
 
 
 def _merged(method: Method, state: State, params: Params, sums: Sums) -> tuple[State, Params]:

@@ -117,6 +117,8 @@ class Upload:
         observed: Where ``statistic`` is an estimate: on the ``held`` coordinates only, on ``all``, or of ``units``.
         counted: bool in the local layout: where the client counts as a holder in the averages, if that is less than
             what its submodel holds (class rows of absent labels do not); None otherwise.
+        seconds: How long its training took, where that was measured.
+        memory: Bytes that the process which trained it has held at once so far, at most, where that was measured.
     """
 
     submodel: Submodel
@@ -126,6 +128,8 @@ class Upload:
     statistic: Tensor | None = None
     observed: Literal["held", "all", "units"] = "held"
     counted: Tensor | None = None
+    seconds: float | None = None
+    memory: int | None = None
 
 
 @dataclass(frozen=True)

@@ -40,7 +40,8 @@ def test_what_is_explained_is_what_a_config_holds(minimal):
         assert all(key.startswith("model.options.") for key in explained[f"model.options of {model}"])
     sections = re.findall(r"^\[(\w+)\]$", to_toml(load_experiment(minimal)), re.MULTILINE)
     assert [title for title in explained if title in sections] == sections
-    assert explained["run"] == ["run.checkpoint_every", "run.score_home", "run.score_bytes", "run.cuda_graphs"]
+    names = ("checkpoint_every", "score_home", "score_bytes", "log", "client_records", "cuda_graphs")
+    assert explained["run"] == [f"run.{name}" for name in names]
     assert all(setting.meaning and setting.values for group in groups() for setting in group.settings)
 
 

@@ -102,7 +102,7 @@ def test_the_page_and_the_template_have_every_federation_key():
     assert told.keys() == defaults.keys()
     for name, default in defaults.items():
         said = f"{default:g}" if isinstance(default, float) else str(default)
-        said = {False: "false", ("parameters",): "parameters"}.get(default, said)
+        said = {False: "false", (): "[]", ("parameters",): "parameters"}.get(default, said)
         assert told[name].strip() == ("–" if default is dataclasses.MISSING else said)
     written = tomllib.loads((TEMPLATE / "pyproject.toml").read_text())["tool"]["flwr"]["app"]["config"]["federation"]
     assert written.keys() == {name for name, default in defaults.items() if default is not None}  # TOML has no None

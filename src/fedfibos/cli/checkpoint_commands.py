@@ -9,7 +9,18 @@ from typing import Annotated
 import typer
 
 from fedfibos.cli.code_folders import search_beside
-from fedfibos.cli.options import ComputeOn, DataDir, Device, Int8, RunArgument, check_device, not_an_option
+from fedfibos.cli.options import (
+    Best,
+    ComputeOn,
+    DataDir,
+    Device,
+    Int8,
+    RoundOption,
+    RunArgument,
+    check_device,
+    not_an_option,
+    which,
+)
 from fedfibos.cli.terminal import console_here
 
 
@@ -33,12 +44,14 @@ def evaluate(
     run_directory: RunArgument,
     device: ComputeOn = Device.cpu,
     data_dir: DataDir = None,
+    best: Best = False,
+    round_number: RoundOption = None,
 ) -> None:
-    """Measure the accuracies of a run's last checkpoint anew."""
+    """Measure the accuracies of a run's last checkpoint anew, or of another that it keeps."""
     from fedfibos.cli.evaluate import evaluate_run
 
     def work() -> None:
-        evaluate_run(run_directory, data_dir, device.value, console_here())
+        evaluate_run(run_directory, data_dir, device.value, console_here(), which(best, round_number))
 
     _on_checkpoint(run_directory, work, device)
 
@@ -60,6 +73,8 @@ def export(
     ] = None,
     app: Annotated[Path | None, typer.Option(help="The file of the Flower app that made the run.")] = None,
     data_dir: DataDir = None,
+    best: Best = False,
+    round_number: RoundOption = None,
 ) -> None:
     """Write the submodel of a device class as a file that other programs load; missing folders are made."""
     from fedfibos.cli.export import of_app, of_run, write
@@ -67,8 +82,38 @@ def export(
 
     def work() -> None:
         check_capacity(capacity)
-        source = of_run(run_directory, data_dir) if app is None else of_app(run_directory, app)
+        at = which(best, round_number)
+        source = of_run(run_directory, data_dir, at) if app is None else of_app(run_directory, app, at)
         write(source, capacity, client, out, batch_size, console_here(), None if int8 is None else int8.value)
+
+    _on_checkpoint(run_directory, work, Device.cpu)
+
+
+def bundle(
+    run_directory: RunArgument,
+    out: Annotated[Path, typer.Option(callback=not_an_option, help="Folder to write: new, or empty.")],
+    kind: Annotated[
+        str, typer.Option("--format", help=".pt2, .onnx, .pte, .safetensors or .sparse.safetensors.")
+    ] = ".pt2",
+    capacity: Annotated[
+        list[float] | None, typer.Option(help="Device classes; default: every capacity of the fleet.")
+    ] = None,
+    batch_size: Annotated[
+        int | None, typer.Option(min=1, max=64, help=".pt2 and .onnx for so many examples; default: any number.")
+    ] = None,
+    app: Annotated[Path | None, typer.Option(help="The file of the Flower app that made the run.")] = None,
+    data_dir: DataDir = None,
+    best: Best = False,
+    round_number: RoundOption = None,
+) -> None:
+    """Write a file for every device class, with a manifest of what each is of; each is loaded again and compared."""
+    from fedfibos.cli.bundle import write_bundle
+    from fedfibos.cli.export import of_app, of_run
+
+    def work() -> None:
+        at = which(best, round_number)
+        source = of_run(run_directory, data_dir, at) if app is None else of_app(run_directory, app, at)
+        write_bundle(source, run_directory, out, kind, capacity or (), batch_size, console_here())
 
     _on_checkpoint(run_directory, work, Device.cpu)
 

@@ -11,6 +11,7 @@ from rich.table import Table
 from fedfibos.analysis.accuracy import evaluate
 from fedfibos.cli.terminal import warn
 from fedfibos.common.atomic_files import write_whole
+from fedfibos.runs.checkpoint import At
 from fedfibos.runs.environment import describe
 from fedfibos.runs.files import EVALUATION
 from fedfibos.runs.measures import measures_of
@@ -18,12 +19,12 @@ from fedfibos.simulation.reopen import reopen
 from fedfibos.simulation.world import setting_of
 
 
-def evaluate_run(run: Path, data_dir: Path | None, device: str, console: Console) -> None:
+def evaluate_run(run: Path, data_dir: Path | None, device: str, console: Console, which: At = "last") -> None:
     """Evaluate a run's checkpoint as the run itself would, print the accuracies and keep them in the run directory.
 
     For a run whose last evaluation is older than its checkpoint, or lacks a number that it would have today.
     """
-    opened = reopen(run, device=device, data_dir=data_dir, warn=warn)
+    opened = reopen(run, device=device, data_dir=data_dir, warn=warn, at=which)
     world, at, experiment = opened.world, opened.checkpoint, opened.experiment
     setting, population = setting_of(experiment, world), world.population
     result = evaluate(

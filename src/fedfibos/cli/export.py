@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from rich.console import Console
 from rich.filesize import decimal
+from torch import nn
 
 from fedfibos.channels.costs import Bounded
 from fedfibos.cli.terminal import warn
@@ -22,14 +23,15 @@ from fedfibos.common.formatting import first_line, percent
 from fedfibos.common.inputs import Inputs
 from fedfibos.common.norms import keeps_statistics
 from fedfibos.data.images import ImageData
-from fedfibos.export.formats import SPARSE, describe, export_submodel, submodel_module
+from fedfibos.export.formats import SPARSE, Exported, describe, export_submodel, submodel_module
 from fedfibos.export.int8 import CALIBRATION, Int8, export_int8
 from fedfibos.method import Method
 from fedfibos.model import Model
-from fedfibos.runs.checkpoint import Checkpoint, CheckpointStore
+from fedfibos.runs.checkpoint import At, Checkpoint, CheckpointStore
 from fedfibos.runs.files import CONFIG
 from fedfibos.runs.record import RunDirectory
 from fedfibos.simulation.reopen import reopen
+from fedfibos.submodel import Submodel
 from fedfibos.training import LocalTraining
 from fedfibos.types import Client, Dataset
 
@@ -75,11 +77,11 @@ class Exportable:
     training: Dataset | None = None
 
 
-def of_run(run: Path, data_dir: Path | None) -> Exportable:
+def of_run(run: Path, data_dir: Path | None, at: At = "last") -> Exportable:
     """A run of the simulator."""
     if "model" not in _settings(run):
         raise ValueError(f"{run} is the run directory of a Flower app: pass --app, the app's file")
-    opened = reopen(run, data_dir=data_dir, warn=warn)
+    opened = reopen(run, data_dir=data_dir, warn=warn, at=at)
     world, experiment = opened.world, opened.experiment
     calibration, own = None, {}
     if keeps_statistics(world.model.module):
@@ -110,7 +112,7 @@ def of_run(run: Path, data_dir: Path | None) -> Exportable:
     )
 
 
-def of_app(run: Path, app: Path) -> Exportable:
+def of_app(run: Path, app: Path, at: At = "last") -> Exportable:
     """The server's run directory of a Flower app, whose file has the model (``fedfibos flower new``).
 
     Outputs are compared on the app's test examples, or on its example batch where it has none. Statistics of batch
@@ -121,22 +123,20 @@ def of_app(run: Path, app: Path) -> Exportable:
         raise ValueError(f"{run} is a run directory of the simulator: leave out --app")
     sys.path.insert(0, str(app.parent))  # for what the app imports, now or when it is called
     try:
-        return _of_app(run, app, settings)
+        return _of_app(run, app, settings, at)
     finally:
         sys.path.remove(str(app.parent))
 
 
-def _of_app(run: Path, app: Path, settings: dict[str, Any]) -> Exportable:
+def _of_app(run: Path, app: Path, settings: dict[str, Any], at: At) -> Exportable:
     fleet = _load(app)
     config = {"seed": settings["seed"], **settings.get("app", {})}
-    for section in ("method", "local", "federation"):
-        config |= {f"{section}.{key}": value for key, value in settings[section].items()}
+    for section in ("method", "local", "server", "federation"):
+        config |= {f"{section}.{key}": value for key, value in settings.get(section, {}).items()}
     task = _call(app, lambda: fleet.task(config))
     if task.federation.scores == "client":
         raise ValueError("the scores of this run are with its clients: the server cannot say what a client holds")
-    checkpoint = CheckpointStore(run).load_latest(task.model.layout, warn)
-    if checkpoint is None:
-        raise ValueError(f"{run} has no checkpoint")
+    checkpoint = CheckpointStore(run, best=task.federation.best).load(at, task.model.layout, warn)
     test = _call(app, lambda: fleet.test(config)) if hasattr(fleet, "test") else None
     examples = task.model.example if test is None else _some(test)
     if examples is None:
@@ -176,19 +176,7 @@ def write(
     int8: Int8 | None = None,
 ) -> None:
     """Write the submodel of a capacity (of a client, where submodels are personal), and say what was written."""
-    at, method, layout = source.at, source.method, source.model.layout
-    if client is not None and source.num_clients is not None and not 0 <= client < source.num_clients:
-        raise ValueError(f"--client must be from 0 to {source.num_clients - 1}, got {client}")
-    if client is None and method.personal:
-        raise ValueError(f"submodels of {source.about['method']} with these settings are personal: pass --client N")
-    if client is not None and method.personal and at.state.rows.clients() and client not in at.state.rows.clients():
-        warn(f"client {client} has not taken part yet: its submodel is that of the first scores")
-    bounds: dict[str, Any] = {"budget": source.budget, "limits": source.limits(capacity)}
-    chosen = Client(client or 0, capacity, at.round, source.seed, source.local, **bounds)
-    submodel = method.extract(source.model, at.state, at.params, chosen)
-    module = submodel_module(source.model, at.params, submodel, source.calibration)
-    whose = {} if client is None else {"client": client}
-    about = describe(submodel, **source.about, capacity=capacity, round=at.round, **whose)
+    module, submodel, about = _prepared(source, capacity, client)
     if int8 is None:
         done = export_submodel(module, submodel, source.examples, out, about, batch_size=batch_size)
         size, found = done.bytes, f"outputs agree to {done.difference:.1g}"
@@ -204,8 +192,8 @@ def write(
         )
     _say(
         console,
-        f"{out}: {done.parameters:,} of {layout.size:,} parameters held, {done.stored:,} stored, {decimal(size)}; read "
-        f"back with {done.read_with}, {found}",
+        f"{out}: {done.parameters:,} of {source.model.layout.size:,} parameters held, {done.stored:,} stored, "
+        f"{decimal(size)}; read back with {done.read_with}, {found}",
     )
     if submodel.indicator is not None:
         smaller = "faster" if out.name.endswith(SPARSE) else "smaller or faster"
@@ -217,6 +205,34 @@ def write(
     if source.fleet:
         own = None if client is None else source.capacities.get(client)
         _check_fleet(capacity, source.fleet, client, own)
+
+
+def exported(source: Exportable, capacity: float, out: Path, batch_size: int | None) -> Exported:
+    """Write the submodel of a capacity.
+
+    Raises:
+        ValueError: Submodels are personal.
+    """
+    module, submodel, about = _prepared(source, capacity, None)
+    return export_submodel(module, submodel, source.examples, out, about, batch_size=batch_size)
+
+
+def _prepared(source: Exportable, capacity: float, client: int | None) -> tuple[nn.Module, Submodel, dict[str, str]]:
+    """The submodel of a capacity (of a client, where submodels are personal) as a module, and what it is of."""
+    at, method = source.at, source.method
+    if client is not None and source.num_clients is not None and not 0 <= client < source.num_clients:
+        raise ValueError(f"--client must be from 0 to {source.num_clients - 1}, got {client}")
+    if client is None and method.personal:
+        raise ValueError(f"submodels of {source.about['method']} with these settings are personal: pass --client N")
+    if client is not None and method.personal and at.state.rows.clients() and client not in at.state.rows.clients():
+        warn(f"client {client} has not taken part yet: its submodel is that of the first scores")
+    bounds: dict[str, Any] = {"budget": source.budget, "limits": source.limits(capacity)}
+    chosen = Client(client or 0, capacity, at.round, source.seed, source.local, **bounds)
+    submodel = method.extract(source.model, at.state, at.params, chosen)
+    module = submodel_module(source.model, at.params, submodel, source.calibration)
+    whose = {} if client is None else {"client": client}
+    about = describe(submodel, **source.about, capacity=capacity, round=at.round, **whose)
+    return module, submodel, about
 
 
 def _say(console: Console, text: str) -> None:

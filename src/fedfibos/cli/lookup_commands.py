@@ -31,6 +31,16 @@ def report(
     write(runs, out, against, summary.value, console_here())
 
 
+def watch(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="Run directory, of the simulator or of a Flower server.")],
+    once: Annotated[bool, typer.Option("--once", help="Show it as it is now, and end.")] = False,
+) -> None:
+    """Show a run while it goes on: rounds, accuracies, devices by class, rejections by kind, time left."""
+    from fedfibos.cli.watch import watch_run
+
+    watch_run(run, once, console_here())
+
+
 def methods(
     experiment: Annotated[
         Path | None, typer.Argument(help="Experiment file: costs of its model, data and capacities.")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -30,6 +30,13 @@ class Int8(StrEnum):
 
     dynamic = "dynamic"
     static = "static"
+
+
+class LogFormat(StrEnum):
+    """How a run says what goes on."""
+
+    text = "text"
+    json = "json"
 
 
 def check_device(device: Device) -> None:
@@ -61,3 +68,14 @@ DataDir = Annotated[
     Path | None,
     typer.Option("--data-dir", help="Folder of the data sets; default: the environment variable FEDFIBOS_DATA."),
 ]
+Best = Annotated[bool, typer.Option("--best", help="Of the best checkpoint, by the run's checkpoint.best.")]
+RoundOption = Annotated[
+    int | None, typer.Option("--round", min=1, help="Of the checkpoint after so many rounds, where it is kept.")
+]
+
+
+def which(best: bool, number: int | None) -> int | Literal["last", "best"]:
+    """The checkpoint that was asked for."""
+    if best and number is not None:
+        raise typer.BadParameter("pass --best or --round, not both", param_hint="--best")
+    return "best" if best else "last" if number is None else number

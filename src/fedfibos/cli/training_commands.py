@@ -14,6 +14,7 @@ from fedfibos.cli.exit_codes import CLASS_REJECTED, INTERRUPTED, REFUSED
 from fedfibos.cli.options import (
     DataDir,
     Device,
+    LogFormat,
     Overrides,
     Summary,
     SummaryOption,
@@ -40,6 +41,9 @@ def run(
         bool, typer.Option("--dry-run", help="Print the settings, and parameters and bytes of each capacity; no run.")
     ] = False,
     summary: SummaryOption = Summary.last,
+    log_format: Annotated[LogFormat, typer.Option("--log-format", help="Lines for people, or JSON lines.")] = (
+        LogFormat.text
+    ),
 ) -> int:
     """Run an experiment, or go on with an interrupted one."""
     from fedfibos.config.experiment import load_experiment
@@ -65,18 +69,21 @@ def run(
     again += ["--device", device.value] if device is not Device.cpu else []
     again += ["--workers", str(workers)] if workers is not None else []
     again += ["--summary", summary.value] if summary is not Summary.last else []
+    again += ["--log-format", "json"] if log_format is LogFormat.json else []
+    shown = None if log_format is LogFormat.json else summary.value
     options = {"workers": workers, "device": device.value, "data_dir": data_dir}
-    return _simulate(settings, out, again, summary.value, resume=resume, overwrite=overwrite, **options)
+    return _simulate(settings, out, again, shown, resume=resume, overwrite=overwrite, **options)
 
 
-def _simulate(settings: Any, out: Path, again: Sequence[str], summary: str, **options: Any) -> int:
-    """Run the engine, show its progress and results; Ctrl-C says how to resume (``again``)."""
-    from fedfibos.cli.progress import progress_on
+def _simulate(settings: Any, out: Path, again: Sequence[str], summary: str | None, **options: Any) -> int:
+    """Run the engine, show its progress and results (``summary`` None: as JSON); Ctrl-C says how to resume."""
+    from fedfibos.cli.json_lines import JsonProgress
+    from fedfibos.cli.progress import RunProgress, progress_on
     from fedfibos.cli.results import show_results
     from fedfibos.simulation import Interrupted, simulate
 
     console = console_here()
-    progress = progress_on(console)
+    progress: RunProgress = JsonProgress(console) if summary is None else progress_on(console)
     progress.start(settings)
     final = None
     try:
@@ -89,11 +96,11 @@ def _simulate(settings: Any, out: Path, again: Sequence[str], summary: str, **op
             **options,
         )
     except Interrupted as stop:
-        progress.finish(None)
         return fail(f"{stop}; go on with: {shlex.join(again)}", INTERRUPTED)
     finally:
         progress.finish(final)
-    show_results(final, out, console, summary)
+    if summary is not None:
+        show_results(final, out, console, summary)
     return CLASS_REJECTED if "rejected_classes" in final else 0
 
 

@@ -19,7 +19,7 @@ from fedfibos.config.federation import Federation
 from fedfibos.config.keys import check_keys
 from fedfibos.config.layers import Layer, as_layers, merge, read_layers, source_of, toml_in
 from fedfibos.config.limits import CONFIG, Seed
-from fedfibos.config.sections import SECTIONS, Data, Evaluation, Run
+from fedfibos.config.sections import SECTIONS, Checkpoints, Data, Evaluation, Run
 from fedfibos.config.task import TaskChoice
 from fedfibos.method import Method
 from fedfibos.server.settings import Server
@@ -40,7 +40,8 @@ class Experiment:
         local: How clients train.
         server: How uploads are merged, and the server's optimiser.
         evaluation: When and how accuracy is measured.
-        run: Checkpoints.
+        run: How it is carried out.
+        checkpoint: Which checkpoints are kept.
     """
 
     model: ModelChoice
@@ -53,6 +54,7 @@ class Experiment:
     server: Server = Server()
     evaluation: Evaluation = Evaluation()
     run: Run = Run()
+    checkpoint: Checkpoints = Checkpoints()
 
     def build_method(self) -> Method:
         """The method with this experiment's hyperparameters."""

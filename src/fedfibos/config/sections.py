@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Annotated, Any
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 from pydantic.dataclasses import dataclass
 
 from fedfibos.common.user_code import find, is_own
@@ -15,6 +15,7 @@ from fedfibos.config.choices import MethodChoice, ModelChoice
 from fedfibos.config.federation import Federation
 from fedfibos.config.limits import CONFIG, LARGEST, Positive
 from fedfibos.config.task import TaskChoice
+from fedfibos.config.watched import Trackers, checked_metric
 from fedfibos.data import DATA_SETS
 from fedfibos.data import check_options as check_data_options
 from fedfibos.data.forms.form import form_of
@@ -78,6 +79,18 @@ class Evaluation:
 
 
 @dataclass(frozen=True, config=CONFIG)
+class Checkpoints:
+    """Which checkpoints are kept beside the last two.
+
+    Attributes:
+        best: A number of a round as ``final.json`` names it, such as ``local_accuracy.mean`` or
+            ``global_accuracy.submodels.0.25``, or ``loss``: the checkpoint of the round where it is best is kept.
+    """
+
+    best: Annotated[str, AfterValidator(checked_metric)] | None = None
+
+
+@dataclass(frozen=True, config=CONFIG)
 class Run:
     """How the run is carried out; nothing here but ``score_bytes`` changes its result.
 
@@ -87,6 +100,10 @@ class Run:
             folder; ``client``, a file a client in a folder of the clients' own (a simulation plays both sides).
         score_bytes: Of a score in a file: 4 is exact; 2 halves the files and changes, on average, less than a
             thousandth of a selection (docs/explanation/performance.md).
+        log: Trackers that draw the run's numbers: ``tensorboard``, ``wandb``, ``mlflow``, ``trackio``, or several. Each
+            is an extra of this package, and stays on this machine where it can.
+        client_records: Whether each round's line has every client's loss, seconds, bytes and memory, and
+            ``clients.parquet`` the same as a table.
         cuda_graphs: With ``--device cuda``: clients train side by side, each on a stream of its own, and their steps
             are recorded as CUDA graphs. Experimental. Without it they train one after another, kernel by kernel.
     """
@@ -94,6 +111,8 @@ class Run:
     checkpoint_every: Positive = 10
     score_home: Home = "memory"
     score_bytes: Bytes = 4
+    log: Trackers = ()
+    client_records: bool = False
     cuda_graphs: bool = False
 
     def __post_init__(self) -> None:
@@ -111,5 +130,6 @@ SECTIONS: Mapping[str, type[Any]] = {
     "server": Server,
     "evaluation": Evaluation,
     "run": Run,
+    "checkpoint": Checkpoints,
 }
 """The sections of an experiment file, in the order in which they are written."""

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 
 import torch
 
+from fedfibos.backend.resident import peak_resident
 from fedfibos.flower.task import FleetTask
 from fedfibos.params import Params
 from fedfibos.round import upload_of
@@ -49,12 +51,16 @@ def train_on_device(task: FleetTask, params: Params, submodel: Submodel, client:
     """
     there, cpu = task.model.device, torch.device("cpu")
     params, placed = params.to(there), submodel.to(there)
+    started = time.perf_counter()
     upload = upload_of(task.method, task.model, params, client, placed)
+    loss = float(upload.loss)  # waits for the device
     return replace(
         upload,
         submodel=submodel,
         delta=upload.delta.to(cpu),
-        loss=float(upload.loss),
+        loss=loss,
+        seconds=time.perf_counter() - started,
+        memory=peak_resident() or None,
         statistic=None if upload.statistic is None else upload.statistic.to(cpu),
         counted=None if upload.counted is None else upload.counted.to(cpu),
     )

@@ -33,6 +33,7 @@ from fedfibos.flower.messages import (
     question_in,
     refusal,
     refused_in,
+    with_cost,
 )
 from fedfibos.flower.overdue import OverdueError, within
 from fedfibos.flower.scores import HeldScore
@@ -170,10 +171,12 @@ def _train(task: FleetTask, data: MakeData, message: Message, context: Context) 
         raise WireError(f"the download is of capacity {download.capacity:g}, this client now has {declared:g}")
     client = _client(task, own, download.capacity, download.round, data(context))
     upload = train_on_device(task, download.params, download.submodel, client)
+    seconds, memory = upload.seconds, upload.memory
     if task.federation.scores == "client":
         upload = _held_score(task, context).observe(client, upload)
     layout, precision = task.model.layout, task.federation.statistic
-    return payload_record(encode_upload(upload, own, client.round, download.token, layout, precision))
+    answer = payload_record(encode_upload(upload, own, client.round, download.token, layout, precision))
+    return with_cost(answer, seconds, memory) if task.federation.client_records else answer
 
 
 def _select(task: FleetTask, message: Message, context: Context) -> RecordDict:

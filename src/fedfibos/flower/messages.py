@@ -11,7 +11,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
 from fedfibos.params import Layout, Params
 from fedfibos.wire.payload import WireError
 
-PAYLOAD, ABOUT, QUESTION, LIMIT, OUTLINE = "payload", "about", "question", "limit", "outline"
+PAYLOAD, ABOUT, QUESTION, LIMIT, OUTLINE, COST = "payload", "about", "question", "limit", "outline", "cost"
 _TYPE = "fedfibos"
 
 NOT_NOW = "it is not available now"
@@ -77,6 +77,23 @@ def add_outline(content: RecordDict, outline: bytes | None) -> RecordDict:
     if outline is not None:
         content[OUTLINE] = ConfigRecord({OUTLINE: outline})
     return content
+
+
+def with_cost(content: RecordDict, seconds: float | None, memory: int | None) -> RecordDict:
+    """An answer's content, with how long its training took and the bytes that its process held at most."""
+    spent: dict[str, float | int] = {} if seconds is None else {"seconds": float(seconds)}
+    content[COST] = ConfigRecord({**spent, **({} if memory is None else {"memory": memory})})
+    return content
+
+
+def cost_in(message: Message) -> tuple[float | None, int | None]:
+    """Seconds and bytes as a client says them of its training; None where it does not, or says what cannot be."""
+    cost = message.content.get(COST)
+    seconds, memory = (cost.get(key) if isinstance(cost, ConfigRecord) else None for key in ("seconds", "memory"))
+    return (
+        seconds if isinstance(seconds, float) and 0 <= seconds < math.inf else None,
+        memory if isinstance(memory, int) and 0 <= memory < 2**63 else None,
+    )
 
 
 def outline_in(message: Message) -> bytes | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, cast
 
@@ -19,13 +20,16 @@ from fedfibos.data.finite import ADVICE, not_finite
 from fedfibos.flower.accelerator import device_named
 from fedfibos.flower.client_app import MakeTask
 from fedfibos.flower.finished import Round, clients_of
+from fedfibos.flower.json_log import json_lines
 from fedfibos.flower.messages import Member, arrays_of
+from fedfibos.flower.metrics import Show, shown_metrics
 from fedfibos.flower.one_line import in_one_line
 from fedfibos.flower.strategy import LOG, SubmodelStrategy
 from fedfibos.flower.task import FleetTask, Settings
 from fedfibos.params import Params
 from fedfibos.runs.checkpoint import Checkpoint, CheckpointStore
 from fedfibos.runs.classes import rejected_classes, rejected_lines
+from fedfibos.runs.client_table import client_records, write_clients
 from fedfibos.runs.measures import measures_of
 from fedfibos.runs.reading import RecordError
 from fedfibos.runs.record import RunDirectory
@@ -33,6 +37,7 @@ from fedfibos.runs.same_experiment import FLEET_FREE
 from fedfibos.runs.summary import summarise
 from fedfibos.soundness import first_state
 from fedfibos.submodel import full
+from fedfibos.trackers.tracker import Log, check_installed, tracked
 from fedfibos.types import Dataset
 
 MakeTest = Callable[[Settings], Dataset]
@@ -102,7 +107,8 @@ class _Server:
         self.task, self.grid, self.evaluation = task, grid, evaluation
         _check_submodels(task)
         self.directory = RunDirectory.open(out, task.settings, resume=resume, free=FLEET_FREE)
-        self.store = CheckpointStore(out)
+        check_installed(task.federation.log)
+        self.store = CheckpointStore(out, best=task.federation.best)
         checkpoint = self.store.load_latest(task.model.layout, LOG.warning, to_go_on=True) if resume else None
         if checkpoint is None:
             params = task.model.initial_params()
@@ -115,6 +121,8 @@ class _Server:
         self.now, self.written = checkpoint, checkpoint.round
         self.directory.go_on(checkpoint.round, task.settings, LOG.warning)
         self.started = time.perf_counter()
+        self.log: Log = lambda record: None
+        self.show: Show = lambda record, connected: None
 
     def run(self) -> dict[str, Any]:
         """Run them; see :func:`serve`."""
@@ -126,12 +134,21 @@ class _Server:
             past=self.directory.rounds(),
             on_round=self.finished,
         )
+        watched = ExitStack()
         try:
+            show = shown_metrics(federation.metrics_port, federation.metrics_host, federation.rounds)
+            watched.enter_context(json_lines(LOG, federation.log_format == "json"))
+            self.show = watched.enter_context(show)
+            log = tracked(federation.log, self.directory.path, self.task.settings, self.now.round, LOG.warning)
+            self.log = watched.enter_context(log)
             while (left := federation.rounds - self.now.round) > 0:  # a round that is tried again is one of Flower's
                 strategy.start(self.grid, arrays_of(self.now.params), num_rounds=left, timeout=federation.deadline)
         finally:
             if self.written < self.now.round:
                 self.store.save(self.now)
+            watched.close()
+            if federation.client_records:
+                write_clients(self.directory.path, LOG.warning)
         rounds = self.directory.rounds()
         final: dict[str, Any] = {"rounds": self.now.round, "params_sha256": self.now.params.sha256()}
         if any("evaluation" in record for record in rounds):
@@ -155,6 +172,9 @@ class _Server:
             "bytes": {"down": report.bytes_down, "up": report.bytes_up},
             "bytes_by_client": {str(n): {"down": down, "up": up} for n, (down, up) in done.payloads.items()},
         }
+        if federation.client_records:
+            parts = {n: {**part, "down": done.payloads[n][0]} for n, part in report.clients.items()}
+            record["clients"] = client_records(parts, report.rejected)
         if done.refused:
             record["refused"] = {f"node {node}": reason for node, reason in done.refused.items()}
         if done.left_out:
@@ -181,7 +201,10 @@ class _Server:
             report.bytes_down,
             report.bytes_up,
         )
-        if last or done.number % federation.checkpoint_every == 0:
+        self.log(record)
+        self.show(record, len(done.roster))
+        best = "evaluation" in record and self.store.is_best(done.number)
+        if last or best or done.number % federation.checkpoint_every == 0:
             self.store.save(self.now)
             self.written = done.number
 

@@ -20,6 +20,7 @@ from fedfibos.flower.messages import (
     add_limit,
     add_outline,
     arrays_of,
+    cost_in,
     params_in,
     payload_in,
     payload_record,
@@ -303,7 +304,7 @@ class SubmodelStrategy(Strategy):
     def _decoded(self, sent: _Sent, reply: Message) -> Upload:
         method, model, payload = self.task.method, self.task.model, payload_in(reply)
         units = method.num_units(model) if isinstance(method, ScoresUnits) else 0
-        return decode_upload(
+        upload = decode_upload(
             payload,
             sent.client.id,
             self.t,
@@ -313,6 +314,8 @@ class SubmodelStrategy(Strategy):
             signed_by(method, model.task),
             units,
         )
+        seconds, memory = cost_in(reply)
+        return replace(upload, seconds=seconds, memory=memory)
 
     def _no_answer(self) -> str:
         return f"no answer within {self.task.federation.deadline:g} s"

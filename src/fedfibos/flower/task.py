@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 
 import tomli_w
 import torch
-from pydantic import Field
+from pydantic import AfterValidator, Field
 from pydantic.dataclasses import dataclass as validated
 from torch import nn
 
@@ -21,6 +21,7 @@ from fedfibos.common.validation import check_name, checked
 from fedfibos.config.choices import MethodChoice, field_names
 from fedfibos.config.federation import Budget
 from fedfibos.config.limits import CONFIG, Positive, Seed
+from fedfibos.config.watched import Trackers, checked_metric
 from fedfibos.method import ClientScored, Method
 from fedfibos.model import Model, model_of
 from fedfibos.server.settings import PLAIN, Server
@@ -73,6 +74,13 @@ class FleetSettings:
             all.
         device: Where the server evaluates: ``cpu``, or an accelerator that torch sees.
         checkpoint_every: Rounds between checkpoints.
+        best: A number of a round, such as ``global_accuracy.full``: the checkpoint where it is best is kept too.
+        log: Trackers: ``tensorboard``, ``wandb``, ``mlflow``, ``trackio``, or several.
+        client_records: Whether clients say how long they trained and what they held, for each round's line and
+            ``clients.parquet``.
+        metrics_port: Port at which Prometheus reads the server's metrics; None: none.
+        metrics_host: Address that it listens at; only this machine sees the default.
+        log_format: How the server logs: as Flower does, or ``json``, an object a line.
     """
 
     rounds: Positive
@@ -90,6 +98,12 @@ class FleetSettings:
     submodel_clients: Positive | None = None
     device: str = "cpu"
     checkpoint_every: Positive = 1
+    best: Annotated[str, AfterValidator(checked_metric)] | None = None
+    log: Trackers = ()
+    client_records: bool = False
+    metrics_port: Annotated[int, Field(ge=1, le=65535)] | None = None
+    metrics_host: str = "127.0.0.1"
+    log_format: Literal["text", "json"] = "text"
 
     def __post_init__(self) -> None:
         if self.min_participants > self.cohort:

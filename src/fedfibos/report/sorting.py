@@ -13,7 +13,7 @@ import tomli_w
 from fedfibos.config.choices import MethodChoice
 from fedfibos.config.experiment import Experiment, to_toml
 from fedfibos.config.idle import without_idle
-from fedfibos.config.sections import Evaluation, Run
+from fedfibos.config.sections import Checkpoints, Evaluation, Run
 from fedfibos.methods import METHODS
 from fedfibos.report.groups import Group, Problem, Sorted
 from fedfibos.report.labels import add_scales, fleet_label, method_label, problem_label, scale_label, tell_apart
@@ -104,7 +104,7 @@ def _group(experiment: Experiment) -> Experiment:
         if experiment.run.score_bytes == FLOAT32
         else Run(score_home="disk", score_bytes=experiment.run.score_bytes)
     )
-    return replace(experiment, seed=0, data=data, run=run)
+    return replace(experiment, seed=0, data=data, run=run, checkpoint=Checkpoints())
 
 
 def _problem(experiment: Experiment) -> Experiment:

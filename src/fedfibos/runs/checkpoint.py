@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Literal
 
 import torch
 from safetensors import SafetensorError
@@ -19,11 +20,12 @@ from safetensors.torch import load_file
 
 from fedfibos.common.formatting import first_line
 from fedfibos.params import Layout, Params
+from fedfibos.runs.best import best_round
 from fedfibos.runs.files import CHECKPOINT, CLIENTS, CONFIG, ROUNDS, VARIATES
 from fedfibos.runs.kept_rows import KeptRows, files_of, writes_of
 from fedfibos.runs.manifest import META, Manifest, decode
 from fedfibos.runs.reading import RecordError
-from fedfibos.runs.rounds import digests, same_history
+from fedfibos.runs.rounds import digests, lines_of, read_rounds, same_history
 from fedfibos.runs.same_experiment import ELSEWHERE, settings_digest
 from fedfibos.runs.synced import remove, sha256_of, sync_folder, sync_write, write_tensors
 from fedfibos.scores.files import Bytes, FileRows, Home, RowFile
@@ -31,6 +33,9 @@ from fedfibos.types import State
 
 KEEP = 2
 """Checkpoints that are kept: the last ones."""
+
+At = int | Literal["last", "best"]
+"""Which of the checkpoints that are kept."""
 
 PARAMS, STATE = "params.safetensors", "state.safetensors"
 
@@ -56,9 +61,10 @@ class Checkpoint:
 class CheckpointStore:
     """The checkpoints of one run directory."""
 
-    def __init__(self, run: Path, home: Home = "memory", score_bytes: Bytes = 4) -> None:
+    def __init__(self, run: Path, home: Home = "memory", score_bytes: Bytes = 4, best: str | None = None) -> None:
+        """Open the checkpoints of a run; ``best``: the number of a round by which the best one is kept too."""
         self.run, self.folder, self.rounds = run, run / CHECKPOINT, run / ROUNDS
-        self.home = home
+        self.home, self.best = home, best
         self.scores = KeptRows(run / CLIENTS if home == "client" else self.folder / "rows", home, score_bytes)
         clients = run / CLIENTS if home == "client" else self.folder
         self.variates = KeptRows(clients / VARIATES, home)  # signed: in two bytes they would not be kept
@@ -150,6 +156,60 @@ class CheckpointStore:
             )
         return None
 
+    def load(self, at: At, layout: Layout, warn: Callable[[str], None]) -> Checkpoint:
+        """The newest sound checkpoint, the best, or that of a round.
+
+        Raises:
+            RecordError: There is none such.
+            OtherModelError: It is of another model.
+        """
+        if at != "last":
+            return self.load_round(self.best_kept() if at == "best" else at, layout)
+        checkpoint = self.load_latest(layout, warn)
+        if checkpoint is None:
+            raise RecordError(f"{self.run} must hold a sound checkpoint, it has none: run it again to get one")
+        return checkpoint
+
+    def load_round(self, number: int, layout: Layout) -> Checkpoint:
+        """The checkpoint of a round that is kept.
+
+        Raises:
+            RecordError: It is not kept, or is damaged.
+            OtherModelError: It is of another model.
+        """
+        kept = {_number(path): path for path in self._finished()}
+        if number not in kept:
+            there = ", ".join(map(str, kept)) or "none"
+            raise RecordError(f"{self.run} keeps no checkpoint of round {number}, there are those of rounds {there}")
+        try:
+            return self._load(kept[number], self._sound(kept[number]), layout)
+        except OtherModelError:
+            raise
+        except (OSError, ValueError, KeyError, SafetensorError) as error:
+            raise RecordError(f"checkpoint {kept[number]} is damaged: {first_line(error)}") from None
+
+    def is_best(self, number: int) -> bool:
+        """Whether that round's checkpoint is the best so far, by the rounds on record."""
+        return self.best is not None and self._best_round() == number
+
+    def best_kept(self) -> int:
+        """The round whose checkpoint is the best.
+
+        Raises:
+            RecordError: The run keeps none, or was never evaluated.
+        """
+        if self.best is None:
+            raise RecordError(f"{self.run} keeps no best checkpoint: run it with checkpoint.best, the number to go by")
+        number = self._best_round()
+        if number is None:
+            raise RecordError(f"{self.run} has no evaluated round yet: there is no best")
+        return number
+
+    def _best_round(self) -> int | None:
+        if self.best is None:
+            return None
+        return best_round(list(read_rounds(self.rounds, lines_of(self.rounds))), self.best)
+
     def _load(self, path: Path, manifest: Manifest, layout: Layout) -> Checkpoint:
         if manifest.size != layout.size:
             raise OtherModelError(f"{path} is of a model of {manifest.size} parameters, got one of {layout.size}")
@@ -196,7 +256,9 @@ class CheckpointStore:
     def _drop_others(self, newest: int) -> None:
         """Keep the last checkpoints up to the newest; later ones are damaged and were passed over."""
         finished = self._finished()
-        kept = [path for path in finished if _number(path) <= newest][-KEEP:]
+        best = self._best_round()
+        past = [path for path in finished if _number(path) <= newest]
+        kept = [path for path in past if path in past[-KEEP:] or _number(path) == best]
         for path in finished:
             if path not in kept:
                 remove(path)

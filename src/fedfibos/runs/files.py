@@ -17,10 +17,14 @@ FINAL = "final.json"
 EVALUATION = "evaluation.json"
 AUDIT = "audit.json"
 DIAGNOSIS = "diagnosis.json"
+CLIENT_TABLE = "clients.parquet"
 LOCK = ".lock"
 
 CODE = "code"
 """Folder of the copies of a user's own modules."""
+
+TRACKED = ("tensorboard", "wandb", "mlruns")
+"""Folders of trackers (:mod:`fedfibos.trackers`)."""
 
 CHECKPOINT = "checkpoint"
 """Folder of the checkpoints."""
@@ -31,7 +35,7 @@ CLIENTS = "clients"
 VARIATES = "variates"
 """Folder, within either, of the clients' control variates."""
 
-OWN = (CONFIG, ENVIRONMENT, ROUNDS, FINAL, EVALUATION, AUDIT, DIAGNOSIS)
+OWN = (CONFIG, ENVIRONMENT, ROUNDS, FINAL, EVALUATION, AUDIT, DIAGNOSIS, CLIENT_TABLE)
 
 
 def begun(run: Path) -> bool:
@@ -58,7 +62,8 @@ def remove_own(run: Path) -> None:
     """Remove what a run wrote but for its lock; other files stay, and so do the folders that they are in."""
     for name in OWN:
         (run / name).unlink(missing_ok=True)
-    shutil.rmtree(run / CODE, ignore_errors=True)
+    for name in (CODE, *TRACKED):
+        shutil.rmtree(run / name, ignore_errors=True)
     for path in [*(run / CHECKPOINT).glob("round-*"), *(run / CHECKPOINT).glob(".round-*.tmp")]:
         if path.name.strip(".").removeprefix("round-").removesuffix(".tmp").isdecimal():
             shutil.rmtree(path)

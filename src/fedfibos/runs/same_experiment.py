@@ -24,8 +24,17 @@ FREE = frozenset(
     {
         "evaluation.batch_size",
         "run.checkpoint_every",
+        "run.log",
+        "run.client_records",
+        "checkpoint.best",
         "federation.bind_keys",  # this and the following: of a Flower app
         "federation.checkpoint_every",
+        "federation.log",
+        "federation.log_format",
+        "federation.client_records",
+        "federation.best",
+        "federation.metrics_port",
+        "federation.metrics_host",
         "federation.deadline",
         "federation.device",
         "federation.min_participants",

@@ -18,16 +18,18 @@ from fedfibos.config.experiment import Experiment, to_toml
 from fedfibos.round import RoundReport, RunClients, federated_round
 from fedfibos.runs.checkpoint import Checkpoint, CheckpointStore
 from fedfibos.runs.classes import rejected_classes
+from fedfibos.runs.client_table import client_records, write_clients
 from fedfibos.runs.environment import usable_cores
 from fedfibos.runs.made import DEALT, FITTED, INITIAL
 from fedfibos.runs.record import RunDirectory, check_usable
 from fedfibos.runs.summary import summarise
 from fedfibos.simulation.dropout import draw_silent, leaving_out
-from fedfibos.simulation.interrupts import Interrupted, deferred_interrupt
+from fedfibos.simulation.interrupts import STOP, Interrupted, OnRound, Stopped, deferred_interrupt
 from fedfibos.simulation.skipped import Skipped
 from fedfibos.simulation.workers import Executor, executor
 from fedfibos.simulation.world import Warn, World, build_world, setting_of
 from fedfibos.soundness import NoUploadError, first_state
+from fedfibos.trackers.tracker import Log, check_installed, tracked
 from fedfibos.types import Client
 
 
@@ -41,7 +43,7 @@ def simulate(
     device: str = "cpu",
     data_dir: Path | None = None,
     on_resume: Callable[[list[dict[str, Any]]], None] = lambda records: None,
-    on_round: Callable[[dict[str, Any]], None] = lambda record: None,
+    on_round: OnRound = lambda record: None,
     on_warning: Warn = lambda text: None,
 ) -> dict[str, Any]:
     """Run an experiment into a run directory.
@@ -56,19 +58,24 @@ def simulate(
         device: ``cpu`` or ``cuda``.
         data_dir: The data folder.
         on_resume: Called once with the lines of ``rounds.jsonl`` that the run goes on after, where there are any.
-        on_round: Called with every line of ``rounds.jsonl``.
+        on_round: Called with every line of ``rounds.jsonl``, once it is on the disk. ``"stop"`` from it, or
+            StopIteration raised in it, ends the run there. What else it raises comes out of here, after a checkpoint of
+            that round.
         on_warning: Called with every warning, in one line.
 
     Returns:
         The content of ``final.json``.
 
     Raises:
-        Interrupted: After Ctrl-C, once the round is finished and a checkpoint is written.
+        Interrupted: After Ctrl-C, once the round is finished and a checkpoint is written; Stopped, which is one, where
+            ``on_round`` wanted it.
+        MissingExtraError: A tracker of ``run.log`` is not installed.
         NoUploadError: ``federation.patience`` rounds in turn brought no usable upload, or the run none at all; the
             checkpoint before is kept, where a round counted.
     """
     config = to_toml(experiment)
     check_usable(out, config, resume=resume, overwrite=overwrite)  # before the data are loaded
+    check_installed(experiment.run.log)
     with reproducible():
         world = build_world(experiment, device=device, data_dir=data_dir, warn=on_warning)
         began = {DEALT: world.population.dealt_sha256, INITIAL: world.model.initial_params().sha256()}
@@ -78,15 +85,10 @@ def simulate(
             out, config, resume=resume, overwrite=overwrite, device=device, warn=on_warning, began=began
         )
         try:
-            store = CheckpointStore(directory.path, experiment.run.score_home, experiment.run.score_bytes)
+            kept = (experiment.run.score_home, experiment.run.score_bytes, experiment.checkpoint.best)
+            store = CheckpointStore(directory.path, *kept)
             checkpoint = store.load_latest(world.model.layout, on_warning, to_go_on=True) if resume else None
-            if checkpoint is None:
-                params = world.model.initial_params().to(world.model.device)
-                state = replace(
-                    first_state(world.method, params), rows=store.scores.empty(), variates=store.variates.empty()
-                )
-                checkpoint = Checkpoint(0, params, state)
-            checkpoint = checkpoint.to(world.model.device)
+            checkpoint = (checkpoint or _first(world, store)).to(world.model.device)
             directory.go_on(checkpoint.round, config, on_warning)
             if checkpoint.round:
                 on_resume(directory.rounds())
@@ -99,9 +101,12 @@ def simulate(
             processes = num_workers(workers, device, experiment.federation.cohort)
             engine = executor(setting_of(experiment, world), processes, experiment.run.cuda_graphs)
             try:
-                checkpoint = run.rounds(checkpoint, engine)
+                with tracked(experiment.run.log, out, config, checkpoint.round, on_warning) as run.log:
+                    checkpoint = run.rounds(checkpoint, engine)
             finally:
                 engine.close()
+                if experiment.run.client_records:
+                    write_clients(directory.path, on_warning)
         except BaseException as error:
             directory.abandon(isinstance(error, NoUploadError) and skipped.none_counted)
             raise
@@ -110,6 +115,13 @@ def simulate(
             final["devices"] = fleet.record()
         directory.finish(final)
         return final
+
+
+def _first(world: World, store: CheckpointStore) -> Checkpoint:
+    """The server before the first round."""
+    params = world.model.initial_params().to(world.model.device)
+    rows, variates = store.scores.empty(), store.variates.empty()
+    return Checkpoint(0, params, replace(first_state(world.method, params), rows=rows, variates=variates))
 
 
 def _final(
@@ -155,9 +167,10 @@ class _Run:
     world: World
     directory: RunDirectory
     store: CheckpointStore
-    on_round: Callable[[dict[str, Any]], None]
+    on_round: OnRound
     on_warning: Warn
     skipped: Skipped
+    log: Log = lambda record: None
 
     def rounds(self, now: Checkpoint, engine: Executor) -> Checkpoint:
         """Run the rounds that are left."""
@@ -181,17 +194,15 @@ class _Run:
                     raise
                 now = then
                 self.store.drop_superseded(now.state)
-                try:
-                    self.on_round(record)
-                except (OSError, SystemExit):  # who looks on is gone: a closed pipe, a full disk
-                    self.store.save(now)
-                    raise
-                last = now.round == federation.rounds
-                if last or interrupted.is_set() or now.round % self.experiment.run.checkpoint_every == 0:
+                self.log(record)
+                stop, last = self._told(record, now), now.round == federation.rounds
+                due = now.round % self.experiment.run.checkpoint_every == 0
+                best = "evaluation" in record and self.store.is_best(now.round)
+                if last or stop or due or best or interrupted.is_set():
                     self.store.save(now)
                     written = now.round
-                if interrupted.is_set() and not last:
-                    raise Interrupted(now.round)
+                if not last and (stop or interrupted.is_set()):
+                    raise Stopped(now.round) if stop else Interrupted(now.round)
         return now
 
     def _round(
@@ -221,6 +232,16 @@ class _Run:
         self.skipped.over()
         return Checkpoint(now.round + 1, params, state), report, None
 
+    def _told(self, record: dict[str, Any], now: Checkpoint) -> bool:
+        """Whether ``on_round`` wants the run to stop; what it raises otherwise costs no round."""
+        try:
+            return bool(self.on_round(record) == STOP)
+        except StopIteration:
+            return True
+        except BaseException:  # its own mistake; or who looks on is gone: a closed pipe, a full disk
+            self.store.save(now)
+            raise
+
     def _record(
         self,
         now: Checkpoint,
@@ -242,6 +263,8 @@ class _Run:
         }
         if rejected or skipped is not None:  # else the seed gives them back
             record["participants"] = list(report.participants)
+        if self.experiment.run.client_records:
+            record["clients"] = client_records(report.clients, report.rejected)
         if self.experiment.federation.dropout:
             record["silent"] = sorted(absent)
         if now.round % self.experiment.evaluation.every == 0 or now.round == self.experiment.federation.rounds:

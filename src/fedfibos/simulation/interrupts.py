@@ -4,16 +4,31 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 
 class Interrupted(Exception):
-    """Ctrl-C or SIGTERM: the round was finished and a checkpoint written."""
+    """Ctrl-C or SIGTERM, or a hook's wish: the round was finished and a checkpoint written; ``resume`` goes on."""
+
+    def __init__(self, finished_rounds: int, why: str = "interrupted") -> None:
+        super().__init__(f"{why} after round {finished_rounds}")
+        self.finished_rounds = finished_rounds
+
+
+class Stopped(Interrupted):
+    """``on_round`` gave :data:`STOP`, or raised StopIteration."""
 
     def __init__(self, finished_rounds: int) -> None:
-        super().__init__(f"interrupted after round {finished_rounds}")
-        self.finished_rounds = finished_rounds
+        super().__init__(finished_rounds, "stopped by on_round")
+
+
+STOP = "stop"
+"""What ``on_round`` gives to end a run after that round."""
+
+OnRound = Callable[[dict[str, Any]], object]
+"""Called with a line of ``rounds.jsonl``."""
 
 
 @contextmanager

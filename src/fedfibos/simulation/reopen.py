@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fedfibos.config.experiment import Experiment, to_toml
+from fedfibos.runs.checkpoint import At
 from fedfibos.runs.files import CONFIG
 from fedfibos.runs.made import latest_environment
 from fedfibos.runs.own_code import own_code, warn_of_changes
@@ -31,12 +32,24 @@ class Reopened:
 
 
 def reopen(
-    run: Path, *, device: str = "cpu", data_dir: Path | None = None, warn: Callable[[str], None] = lambda text: None
+    run: Path,
+    *,
+    device: str = "cpu",
+    data_dir: Path | None = None,
+    warn: Callable[[str], None] = lambda text: None,
+    at: At = "last",
 ) -> Reopened:
-    """Rebuild a run's world and read its newest sound checkpoint.
+    """Rebuild a run's world and read one of its checkpoints.
+
+    Args:
+        run: The run directory.
+        device: Where to compute.
+        data_dir: The data folder.
+        warn: Called with what is to be known, in one line.
+        at: The newest sound checkpoint, that of a round, or the ``best`` by the run's ``checkpoint.best``.
 
     Raises:
-        RecordError: No run directory, or one without a sound checkpoint (records are often kept without).
+        RecordError: No run directory, or one without such a checkpoint (records are often kept without).
         ValueError, FileNotFoundError: As of :func:`fedfibos.simulation.build_world`.
     """
     if not is_stored(run / CONFIG):
@@ -45,7 +58,6 @@ def reopen(
     if latest := latest_environment(run):
         warn_of_changes(run, latest, own_code(to_toml(experiment)), warn)
     world = build_world(experiment, device=device, data_dir=data_dir, warn=warn)
-    checkpoint = CheckpointStore(run, experiment.run.score_home).load_latest(world.model.layout, warn)
-    if checkpoint is None:
-        raise RecordError(f"{run} must hold a sound checkpoint, it has none: run it again to get one")
+    store = CheckpointStore(run, experiment.run.score_home, best=experiment.checkpoint.best)
+    checkpoint = store.load(at, world.model.layout, warn)
     return Reopened(experiment, world, checkpoint.to(world.model.device))

@@ -13,6 +13,7 @@ from fedfibos.method import Method
 from fedfibos.model import Model
 from fedfibos.params import Params
 from fedfibos.round import outcome_of
+from fedfibos.round_report import measured
 from fedfibos.submodel import Submodel
 from fedfibos.types import Client, Dataset, Upload
 
@@ -42,7 +43,7 @@ class Setting:
     def train(self, params: Params, client: Client, submodel: Submodel) -> Upload | str:
         """Train one client; a client that cannot train gives the reason."""
         client = replace(client, data=self.client_data(client.id))
-        return outcome_of(self.method, self.model, params, client, submodel)
+        return measured(lambda: outcome_of(self.method, self.model, params, client, submodel))
 
     def hits(self, params: Params, trial: Trial) -> Tensor:
         """Evaluate one submodel; see :func:`fedfibos.analysis.accuracy.answers`."""

@@ -57,6 +57,8 @@ class Reply:
     statistic_size: int | None
     observed: Literal["held", "all", "units"]
     counted: np.ndarray[Any, np.dtype[np.bool_]] | None
+    seconds: float | None
+    memory: int | None
 
 
 def shared_zeros(size: int, dtype: torch.dtype) -> Tensor:
@@ -125,7 +127,8 @@ def deposit(slot: Slot, upload: Upload) -> Reply:
         slot.statistic[: upload.statistic.numel()] = upload.statistic
     counted = None if upload.counted is None else upload.counted.numpy()
     size = None if upload.statistic is None else upload.statistic.numel()
-    return Reply(float(upload.loss), upload.num_steps, size, upload.observed, counted)
+    told = (upload.seconds, upload.memory)
+    return Reply(float(upload.loss), upload.num_steps, size, upload.observed, counted, *told)
 
 
 def read_upload(slot: Slot, submodel: Submodel, reply: Reply, keep: bool) -> Upload:
@@ -135,4 +138,5 @@ def read_upload(slot: Slot, submodel: Submodel, reply: Reply, keep: bool) -> Upl
     if keep:
         delta, statistic = delta.clone(), None if statistic is None else statistic.clone()
     counted = None if reply.counted is None else torch.from_numpy(reply.counted)
-    return Upload(submodel, delta, reply.loss, reply.num_steps, statistic, reply.observed, counted)
+    told = (reply.seconds, reply.memory)
+    return Upload(submodel, delta, reply.loss, reply.num_steps, statistic, reply.observed, counted, *told)
