@@ -77,6 +77,21 @@ def test_the_page_is_the_results(benchmarks):
     assert performance.PAGE.read_text(encoding="utf-8") == performance.page()
 
 
+def test_the_page_on_exports_has_the_table_of_its_record(benchmarks):
+    """And what the page says of it holds."""
+    export = benchmarks("export")
+    record = json.loads(export.RECORD.read_text(encoding="utf-8"))
+    assert export.PAGE.read_text(encoding="utf-8") == export.page(record)
+    files = {(row["kind"], row["capacity"], row["file"]): row for row in record["files"]}
+    for file in (".onnx", "int8.onnx", ".pte"):
+        whole, mask = files["whole model", 1.0, file], files["mask", 0.0625, file]
+        assert mask["bytes"] > 0.99 * whole["bytes"]  # no smaller
+        assert mask["ms"] > 0.9 * whole["ms"]  # no faster
+        assert files["slice", 0.0625, file]["bytes"] < 0.08 * whole["bytes"]
+        assert files["slice", 0.0625, file]["ms"] < 0.2 * whole["ms"]
+    assert files["whole model", 1.0, "int8.onnx"]["bytes"] < 0.26 * files["whole model", 1.0, ".onnx"]["bytes"]
+
+
 def test_the_gpu_scripts_floor_counts_the_papers_run(benchmarks):
     gpu = benchmarks("gpu")
     floor = gpu.floor(torch.device("cpu"), True)

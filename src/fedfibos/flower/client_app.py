@@ -21,7 +21,7 @@ from fedfibos.common.formatting import bytes_in
 from fedfibos.data.finite import ADVICE, not_finite
 from fedfibos.flower.accelerator import device_named, train_on_device
 from fedfibos.flower.lean import lean_task
-from fedfibos.flower.measure import IN_BYTES, LIMITS, Limits, affordable_capacity, try_one_batch
+from fedfibos.flower.measure import IN_BYTES, LIMITS, SPEEDS, Limits, affordable_capacity, try_one_batch
 from fedfibos.flower.messages import (
     NOT_NOW,
     PAYLOAD,
@@ -46,7 +46,7 @@ from fedfibos.wire.payload import WireError
 
 LOG = logging.getLogger("flwr")
 
-NODE_KEYS = ("client-id", "capacity", "device", "state-dir", *LIMITS)
+NODE_KEYS = ("client-id", "capacity", "device", "state-dir", *LIMITS, *SPEEDS)
 """Keys of a device's node config."""
 
 MakeTask = Callable[[Settings], FleetTask]
@@ -125,9 +125,10 @@ def _declare(task: MakeTask, data: MakeData, message: Message, context: Context)
     _check_names(context)
     _device(context)
     own, capacity = client_id(context), _setting(context, "capacity", float)
-    limits = Limits(*(_limit(context, name) for name in LIMITS))
+    limits = Limits(*(_limit(context, name) for name in (*LIMITS, *SPEEDS)))
     if capacity is not None and limits != Limits():
         raise WireError(f"the node config must have capacity or limits to measure it by, got both: {limits}")
+    limits.check()
     examples = data(context)
     try:
         found = not_finite(examples, "examples")

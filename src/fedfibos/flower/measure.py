@@ -7,7 +7,7 @@ three. A mask is trained in tensors of full size, whatever it holds: it saves by
 from __future__ import annotations
 
 import logging
-import time
+import math
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
@@ -16,6 +16,7 @@ from fedfibos.analysis.first_round import first_round
 from fedfibos.analysis.process_memory import now_resident, process_memory, to_build
 from fedfibos.common.user_code import describe_error
 from fedfibos.flower.accelerator import train_on_device
+from fedfibos.flower.speed import counted_seconds, measured_seconds, steps_of_round
 from fedfibos.flower.task import FleetTask
 from fedfibos.local import LocalTrainingError
 from fedfibos.method import ClientScored
@@ -29,8 +30,12 @@ from fedfibos.wire.payload import WireError
 
 CAPACITIES = (1.0, 0.5, 0.25, 0.125, 0.0625)
 
-LIMITS = ("memory-limit", "seconds-per-step", "bytes-per-round")
+LIMITS = ("memory-limit", "seconds-per-step", "bytes-per-round", "seconds-per-round")
 """Keys of a device's node config, in the order of :class:`Limits`."""
+
+SPEEDS = ("macs-per-second", "examples-per-second")
+"""Keys that say how fast the device is, where its seconds are to be counted and not measured; they follow the limits in
+:class:`Limits`."""
 
 IN_BYTES = ("memory-limit", "bytes-per-round")
 """Those of them that are numbers of bytes."""
@@ -47,14 +52,32 @@ class Limits:
             (:mod:`fedfibos.analysis.process_memory`).
         seconds: Seconds for a training step.
         traffic: Bytes that a round may send to the device and back.
+        round_seconds: Seconds for a round's local training.
+        macs_per_second: How many multiply-accumulate operations of training it makes in a second, where its seconds are
+            counted; None: they are measured, unless ``examples_per_second`` says them.
+        examples_per_second: In place of that: how many examples, when it trains the whole model.
     """
 
     memory: float | None = None
     seconds: float | None = None
     traffic: float | None = None
+    round_seconds: float | None = None
+    macs_per_second: float | None = None
+    examples_per_second: float | None = None
+
+    def check(self) -> None:
+        """Raise WireError for a speed that nothing asks for, two speeds, or a number that is not above 0."""
+        speeds = (self.macs_per_second, self.examples_per_second)
+        for name, value in zip((*LIMITS, *SPEEDS), vars(self).values(), strict=True):
+            if value is not None and not 0 < value < math.inf:
+                raise WireError(f"{name} of the node config must be a number above 0, got {value:g}")
+        if None not in speeds:
+            raise WireError(f"the node config must have {' or '.join(SPEEDS)}, got both")
+        if speeds != (None, None) and self.seconds is None and self.round_seconds is None:
+            raise WireError(f"{' and '.join(SPEEDS)} of the node config are for seconds-per-round, which it lacks")
 
     def __str__(self) -> str:
-        limits = zip(LIMITS, (self.memory, self.seconds, self.traffic), strict=True)
+        limits = zip((*LIMITS, *SPEEDS), vars(self).values(), strict=True)
         return " and ".join(f"{name} {value:.12g}" for name, value in limits if value is not None)
 
 
@@ -120,8 +143,18 @@ def _over(task: FleetTask, data: Dataset, limits: Limits, capacity: float, befor
         return f"{capacity:g} takes {taken} bytes of memory, {before} of them before it trains{hint}"
     if limits.traffic is not None and (sent := round_bytes(task, client, submodel, params)) > limits.traffic:
         return f"{capacity:g} takes {sent} bytes a round"
-    if limits.seconds is not None and (seconds := step_seconds(task, capacity, data)) > limits.seconds:
+    if limits.seconds is None and limits.round_seconds is None:
+        return ""
+    if limits.macs_per_second is None and limits.examples_per_second is None:
+        seconds = measured_seconds(task, client)
+    else:
+        speeds = limits.macs_per_second, limits.examples_per_second
+        seconds = counted_seconds(task, submodel, params, data, *speeds)
+    if limits.seconds is not None and seconds > limits.seconds:
         return f"{capacity:g} takes {seconds:.3g} s a step{hint}"
+    whole = seconds * steps_of_round(task, data)
+    if limits.round_seconds is not None and whole > limits.round_seconds:
+        return f"{capacity:g} takes {whole:.3g} s a round{hint}"
     return ""
 
 
@@ -161,16 +194,6 @@ def round_bytes(task: FleetTask, client: Client, submodel: Submodel, params: Par
     token = token_of(payloads[0])
     payloads.append(encode_upload(upload, client.id, 0, token, layout, task.federation.statistic))
     return sum(map(len, payloads))
-
-
-def step_seconds(task: FleetTask, capacity: float, data: Dataset, steps: int = 3) -> float:
-    """Seconds of one training step: the mean over a few, after one to warm up."""
-    first, client = _client(task, capacity, data, 1), _client(task, capacity, data, steps)
-    params, submodel = first_round(task.method, task.model, client)
-    train_on_device(task, params, submodel, first)
-    started = time.perf_counter()
-    train_on_device(task, params, submodel, client)
-    return (time.perf_counter() - started) / steps
 
 
 def try_one_batch(task: FleetTask, capacity: float, data: Dataset) -> None:
