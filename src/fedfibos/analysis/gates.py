@@ -52,17 +52,22 @@ def removal_costs(model: Model, params: Params, data: Dataset, *, loss: Loss = c
         data: The examples, not augmented, in one batch.
         loss: Of a batch of logits.
     """
-    costs, whole = [], _loss(model, params, full(model.layout), data, loss)
+    costs, whole = [], loss_of_submodel(model, params, full(model.layout), data, loss)
     for axis, size in model.axes.sizes.items():
         for channel in range(size):
             left = torch.tensor([other for other in range(size) if other != channel])
             piece = model.axes.slice(model.layout, {axis: left}).to(model.device)
-            costs.append(_loss(model, params, piece, data, loss) - whole)
+            costs.append(loss_of_submodel(model, params, piece, data, loss) - whole)
     return torch.tensor(costs, dtype=torch.float64)
 
 
+def loss_of_submodel(model: Model, params: Params, submodel: Submodel, data: Dataset, loss: Loss) -> float:
+    """The loss of a data set, in one batch, under a submodel in evaluation mode."""
+    return float(loss(logits_of_submodel(model, params, submodel, data), data.labels.to(model.device)))
+
+
 @torch.no_grad()
-def _loss(model: Model, params: Params, submodel: Submodel, data: Dataset, loss: Loss) -> float:
+def logits_of_submodel(model: Model, params: Params, submodel: Submodel, data: Dataset) -> Tensor:
+    """The outputs of a submodel in evaluation mode on a data set, in one batch; float64, shape ``(n, classes)``."""
     module = model.workspace(submodel).load(submodel.gather(params.flat)).eval()
-    inputs = model.place(data.batch(torch.arange(len(data))))
-    return float(loss(forward(module, inputs).double(), data.labels.to(model.device)))
+    return forward(module, model.place(data.batch(torch.arange(len(data))))).double()

@@ -12,6 +12,7 @@ from rich.console import Console, Group
 from rich.table import Table
 
 from fedfibos.analysis.diagnose import READINGS, diagnose
+from fedfibos.analysis.diagnose_channels import diagnose_channels, holds_channels
 from fedfibos.cli.terminal import warn
 from fedfibos.common.atomic_files import write_whole
 from fedfibos.common.streams import stream
@@ -57,8 +58,33 @@ def diagnose_run(
     generator = stream(opened.experiment.seed, "diagnose", at.round)
     result = diagnose(world.method, world.model, at.state, at.params, clients, capacities, generator)
     console.print(diagnosis_table(result))
+    given = (world.method, world.model, at.state, at.params)
+    if holds_channels(*given, replace(clients[0], capacity=min(capacities))):
+        result["channels"] = diagnose_channels(*given, clients, capacities, generator)
+        console.print(channels_table(result["channels"]))
     write_whole(run / DIAGNOSIS, json.dumps(result, indent=1) + "\n")
     console.print(f"written: {run / DIAGNOSIS}", markup=False, highlight=False, soft_wrap=True)
+
+
+CHANNELS = (
+    "ε: half the Fisher information of the gates of the channels left out. e: how much the clients' loss rises without "
+    "them, with nothing trained since. ε orders e: in how many pairs of selections; chance is .5."
+)
+
+
+def channels_table(channels: Mapping[str, Any]) -> Table:
+    """The numbers of :func:`diagnose_channels` for a terminal."""
+    table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False, title="Selections of channels")
+    for heading in ("γ", "selection", "channels", "ε", "e", "ε orders e"):
+        table.add_column(heading, justify="left" if heading == "selection" else "right")
+    for capacity, found in channels.items():
+        for place, (name, of) in enumerate(found["selections"].items()):
+            agreement = "" if place else _with_sd(found.get("order_agreement"))
+            held, *rest = (of[key]["mean"] for key in ("held", "surrogate", "error"))
+            last = place == len(found["selections"]) - 1
+            table.add_row(capacity, name, f"{held:.0f}", *(f"{x:.3g}" for x in rest), agreement, end_section=last)
+    table.caption, table.caption_justify = CHANNELS, "left"
+    return table
 
 
 def diagnosis_table(diagnosis: Mapping[str, Any]) -> Group:
