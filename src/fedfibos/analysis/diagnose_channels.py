@@ -3,7 +3,9 @@
 Selections of one budget are set side by side at every capacity: the channels that the run's method holds (``method``),
 those of the chain by F(m) as measured here (``fisher``) and by the squared weights that read them (``magnitude``), the
 first ones (``prefix``), and some by chance (``random``). Their surrogate ε is the sum of ½ F(m) over the channels left
-out; their error e is how much the loss of the client's examples rises, with nothing trained since.
+out. What leaving them out costs, with nothing trained since, is told twice: how much the loss of the client's examples
+rises (``error``, which has a term of first order too and may be below 0), and how far the outputs move (``divergence``,
+Kullback and Leibler's, from those of the whole model), whose second order ½ F(m) is.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fedfibos.analysis.gates import gate_fisher, loss_of_submodel
+from fedfibos.analysis.gates import gate_fisher, logits_of_submodel
 from fedfibos.analysis.theory import order_agreement
 from fedfibos.channels.readers import GateSum, readers
 from fedfibos.common.norms import keeps_statistics
@@ -65,9 +67,9 @@ def diagnose_channels(
         generator: Stream of the random selections.
 
     Returns:
-        ``str(γ)`` -> ``selections`` -> name -> ``surrogate`` ε, ``error`` e and ``held``, channels that are held; and
-        ``order_agreement``: how often ε orders e, over all pairs of different selections. Each a mean over clients with
-        ``sd`` and ``n``.
+        ``str(γ)`` -> ``selections`` -> name -> ``surrogate`` ε, ``error``, ``divergence``, and ``held``, channels that
+        are held; and ``order_agreement`` -> ``error``, ``divergence``: how often ε orders it, over pairs of
+        different selections. Each a mean over clients with ``sd`` and ``n``.
     """
     magnitude = _magnitude(model, params)
     found: dict[float, dict[tuple[str, ...], list[float]]] = {capacity: defaultdict(list) for capacity in capacities}
@@ -77,22 +79,27 @@ def diagnose_channels(
         present = data.labels.unique() if client.local.absent_labels == "mask" else None
         loss = partial(cross_entropy_loss, present=present)
         fisher = gate_fisher(model, params, data, batch_size=1, loss=loss)
-        whole = loss_of_submodel(model, params, prefix(model, 1.0), data, loss)
+        labels = data.labels.to(model.device)
+        whole = logits_of_submodel(model, params, prefix(model, 1.0), data)
         for capacity, numbers in found.items():
             own = method.extract(model, state, params, replace(client, capacity=capacity))
-            points: dict[tuple[int, ...], tuple[float, float]] = {}
+            points: dict[tuple[int, ...], tuple[float, float, float]] = {}
             for name, piece in _selections(model, own, capacity, fisher, magnitude, generator):
                 held = _units(model, piece)
                 out = torch.ones_like(fisher, dtype=torch.bool)
                 out[held] = False
                 epsilon = float(fisher[out].sum()) / 2
-                error = loss_of_submodel(model, params, piece, data, loss) - whole
+                logits = logits_of_submodel(model, params, piece, data)
+                error, divergence = float(loss(logits, labels) - loss(whole, labels)), _divergence(whole, logits)
                 numbers["selections", name, "surrogate"].append(epsilon)
                 numbers["selections", name, "error"].append(error)
+                numbers["selections", name, "divergence"].append(divergence)
                 numbers["selections", name, "held"].append(float(len(held)))
-                points[tuple(held.tolist())] = epsilon, error
+                points[tuple(held.tolist())] = epsilon, error, divergence
             if len(points) > 1:
-                numbers["order_agreement",].append(order_agreement(*zip(*points.values(), strict=True)))
+                surrogates, errors, divergences = zip(*points.values(), strict=True)
+                numbers["order_agreement", "error"].append(order_agreement(surrogates, errors))
+                numbers["order_agreement", "divergence"].append(order_agreement(surrogates, divergences))
     return {str(capacity): _tree(numbers) for capacity, numbers in found.items()}
 
 
@@ -109,10 +116,14 @@ def _selections(
     yield "prefix", first
     widths = {**model.axes.sizes, **dict(first.widths or ())}
     for _ in range(RANDOM):
-        drawn = {
-            a: torch.randperm(n, generator=generator)[: widths[a]].sort().values for a, n in model.axes.sizes.items()
-        }
-        yield "random", slice_of(model, drawn)
+        drawn = {axis: torch.randperm(n, generator=generator) for axis, n in model.axes.sizes.items()}
+        yield "random", slice_of(model, {axis: of[: widths[axis]].sort().values for axis, of in drawn.items()})
+
+
+def _divergence(whole: Tensor, logits: Tensor) -> float:
+    """KL(whole model ‖ slice), the mean over examples; classes that both rule out count as nothing."""
+    p, q = whole.log_softmax(1), logits.log_softmax(1)
+    return float((p.exp() * (p - q)).where(p.isfinite(), 0.0).sum(1).mean())
 
 
 def _units(model: Model, piece: Submodel) -> Tensor:

@@ -68,21 +68,23 @@ def diagnose_run(
 
 CHANNELS = (
     "ε: half the Fisher information of the gates of the channels left out. e: how much the clients' loss rises without "
-    "them, with nothing trained since. ε orders e: in how many pairs of selections; chance is .5."
+    "them, with nothing trained since; KL: how far the outputs move. ε orders: in how many pairs of selections; chance "
+    "is .5."
 )
 
 
 def channels_table(channels: Mapping[str, Any]) -> Table:
     """The numbers of :func:`diagnose_channels` for a terminal."""
     table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False, title="Selections of channels")
-    for heading in ("γ", "selection", "channels", "ε", "e", "ε orders e"):
+    for heading in ("γ", "selection", "channels", "ε", "e", "KL", "ε orders e", "ε orders KL"):
         table.add_column(heading, justify="left" if heading == "selection" else "right")
     for capacity, found in channels.items():
         for place, (name, of) in enumerate(found["selections"].items()):
-            agreement = "" if place else _with_sd(found.get("order_agreement"))
-            held, *rest = (of[key]["mean"] for key in ("held", "surrogate", "error"))
+            orders = found.get("order_agreement", {}) if place == 0 else {}
+            agreement = [_with_sd(orders[key]) if key in orders else "" for key in ("error", "divergence")]
+            held, *rest = (of[key]["mean"] for key in ("held", "surrogate", "error", "divergence"))
             last = place == len(found["selections"]) - 1
-            table.add_row(capacity, name, f"{held:.0f}", *(f"{x:.3g}" for x in rest), agreement, end_section=last)
+            table.add_row(capacity, name, f"{held:.0f}", *(f"{x:.3g}" for x in rest), *agreement, end_section=last)
     table.caption, table.caption_justify = CHANNELS, "left"
     return table
 
