@@ -287,7 +287,9 @@ def test_a_mask_says_that_its_file_is_no_smaller_and_what_is(runs, tmp_path, cap
 def test_a_file_of_8_bits_says_what_it_does_to_the_accuracy(runs, tmp_path, capsys):
     out = tmp_path / "new" / "a.onnx"
     assert main(["export", str(runs / "heterofl"), "--capacity=0.25", f"--out={out}", "--int8=static"]) == 0
-    assert re.search(r"of 360 test examples [\d.]+ % right, [\d.]+ % before int8, which took", capsys.readouterr().out)
+    assert re.search(
+        r"on 360 test examples accuracy [\d.]+ %, [\d.]+ % before int8, which took", capsys.readouterr().out
+    )
     assert (
         main(["export", str(runs / "heterofl"), "--capacity=0.25", f"--out={tmp_path / 'a.pt2'}", "--int8=static"]) == 2
     )

@@ -5,7 +5,7 @@ those of the chain by F(m) as measured here (``fisher``) and by the squared weig
 first ones (``prefix``), and some by chance (``random``). Their surrogate ε is the sum of ½ F(m) over the channels left
 out. What leaving them out costs, with nothing trained since, is told twice: how much the loss of the client's examples
 rises (``error``, which has a term of first order too and may be below 0), and how far the outputs move (``divergence``,
-Kullback and Leibler's, from those of the whole model), whose second order ½ F(m) is.
+by the task's own distance from those of the whole model: of classes Kullback and Leibler's, whose second order is ½ F(m)).
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ import math
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
-from functools import partial
 from typing import Any
 
 import torch
@@ -29,7 +28,7 @@ from fedfibos.method import Method
 from fedfibos.methods._slicing import prefix, slice_of
 from fedfibos.model import Model
 from fedfibos.params import Params
-from fedfibos.steps.loss import cross_entropy_loss
+from fedfibos.steps.loss import loss_of
 from fedfibos.submodel import Submodel
 from fedfibos.types import Client, State
 
@@ -71,13 +70,12 @@ def diagnose_channels(
         are held; and ``order_agreement`` -> ``error``, ``divergence``: how often ε orders it, over pairs of
         different selections. Each a mean over clients with ``sd`` and ``n``.
     """
-    magnitude = _magnitude(model, params)
+    magnitude, distance = _magnitude(model, params), model.task.distance
     found: dict[float, dict[tuple[str, ...], list[float]]] = {capacity: defaultdict(list) for capacity in capacities}
     for client in clients:
         data = client.data
         assert data is not None
-        present = data.labels.unique() if client.local.absent_labels == "mask" else None
-        loss = partial(cross_entropy_loss, present=present)
+        loss = loss_of(model.task, client.local, data.labels, model.device)
         fisher = gate_fisher(model, params, data, batch_size=1, loss=loss)
         labels = data.labels.to(model.device)
         whole = logits_of_submodel(model, params, prefix(model, 1.0), data)
@@ -90,16 +88,20 @@ def diagnose_channels(
                 out[held] = False
                 epsilon = float(fisher[out].sum()) / 2
                 logits = logits_of_submodel(model, params, piece, data)
-                error, divergence = float(loss(logits, labels) - loss(whole, labels)), _divergence(whole, logits)
+                error = float(loss(logits, labels) - loss(whole, labels))
                 numbers["selections", name, "surrogate"].append(epsilon)
                 numbers["selections", name, "error"].append(error)
-                numbers["selections", name, "divergence"].append(divergence)
+                divergence = math.nan
+                if distance is not None:
+                    divergence = float(distance(logits, whole, 1.0))
+                    numbers["selections", name, "divergence"].append(divergence)
                 numbers["selections", name, "held"].append(float(len(held)))
                 points[tuple(held.tolist())] = epsilon, error, divergence
             if len(points) > 1:
                 surrogates, errors, divergences = zip(*points.values(), strict=True)
                 numbers["order_agreement", "error"].append(order_agreement(surrogates, errors))
-                numbers["order_agreement", "divergence"].append(order_agreement(surrogates, divergences))
+                if distance is not None:
+                    numbers["order_agreement", "divergence"].append(order_agreement(surrogates, divergences))
     return {str(capacity): _tree(numbers) for capacity, numbers in found.items()}
 
 
@@ -118,12 +120,6 @@ def _selections(
     for _ in range(RANDOM):
         drawn = {axis: torch.randperm(n, generator=generator) for axis, n in model.axes.sizes.items()}
         yield "random", slice_of(model, {axis: of[: widths[axis]].sort().values for axis, of in drawn.items()})
-
-
-def _divergence(whole: Tensor, logits: Tensor) -> float:
-    """KL(whole model ‖ slice), the mean over examples; classes that both rule out count as nothing."""
-    p, q = whole.log_softmax(1), logits.log_softmax(1)
-    return float((p.exp() * (p - q)).where(p.isfinite(), 0.0).sum(1).mean())
 
 
 def _units(model: Model, piece: Submodel) -> Tensor:

@@ -82,9 +82,16 @@ def channels_table(channels: Mapping[str, Any]) -> Table:
         for place, (name, of) in enumerate(found["selections"].items()):
             orders = found.get("order_agreement", {}) if place == 0 else {}
             agreement = [_with_sd(orders[key]) if key in orders else "" for key in ("error", "divergence")]
-            held, *rest = (of[key]["mean"] for key in ("held", "surrogate", "error", "divergence"))
+            held, *rest = (of.get(key, {}).get("mean") for key in ("held", "surrogate", "error", "divergence"))
             last = place == len(found["selections"]) - 1
-            table.add_row(capacity, name, f"{held:.0f}", *(f"{x:.3g}" for x in rest), *agreement, end_section=last)
+            table.add_row(
+                capacity,
+                name,
+                f"{held:.0f}",
+                *("–" if x is None else f"{x:.3g}" for x in rest),
+                *agreement,
+                end_section=last,
+            )
     table.caption, table.caption_justify = CHANNELS, "left"
     return table
 

@@ -184,11 +184,13 @@ def write(
         if source.test is None:
             raise ValueError("--int8 says what it does to the accuracy: the app must have test(config), it has none")
         given = (source.examples, out, int8, source.test, source.training, about)
-        small = export_int8(module, submodel, *given, batch_size=batch_size)
+        task = source.model.task
+        small = export_int8(module, submodel, *given, batch_size=batch_size, task=task)
         done, size = small.whole, small.bytes
+        shown = percent if task.primary.share else _number
         found = (
-            f"of {small.tested:,} test examples {percent(small.after)} right, {percent(small.before)} before int8, "
-            f"which took {decimal(done.bytes)}"
+            f"on {small.tested:,} test examples {task.primary.name} {shown(small.after)}, {shown(small.before)} before "
+            f"int8, which took {decimal(done.bytes)}"
         )
     _say(
         console,
@@ -233,6 +235,10 @@ def _prepared(source: Exportable, capacity: float, client: int | None) -> tuple[
     whose = {} if client is None else {"client": client}
     about = describe(submodel, **source.about, capacity=capacity, round=at.round, **whose)
     return module, submodel, about
+
+
+def _number(value: float | None) -> str:
+    return "–" if value is None else f"{value:.4g}"
 
 
 def _say(console: Console, text: str) -> None:

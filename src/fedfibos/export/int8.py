@@ -18,6 +18,8 @@ from fedfibos.export.folders import made_folders
 from fedfibos.export.formats import Exported, export_submodel
 from fedfibos.export.tracing import ExportError, contiguous
 from fedfibos.submodel import Submodel
+from fedfibos.tasks.classification import CLASSIFICATION
+from fedfibos.tasks.task import Task
 from fedfibos.types import Dataset
 
 Int8 = Literal["dynamic", "static"]
@@ -36,16 +38,16 @@ class Quantized:
         path: The file.
         bytes: Its size.
         tested: Test examples that both were asked.
-        before: Share that the network with 32 bits answers right.
-        after: Share that the file answers right.
+        before: The task's first metric (accuracy) of the network with 32 bits on them; None where it is no number.
+        after: That of the file.
     """
 
     whole: Exported
     path: Path
     bytes: int
     tested: int
-    before: float
-    after: float
+    before: float | None
+    after: float | None
 
 
 def export_int8(
@@ -59,6 +61,7 @@ def export_int8(
     about: Mapping[str, str] | None = None,
     *,
     batch_size: int | None = None,
+    task: Task = CLASSIFICATION,
 ) -> Quantized:
     """Write a submodel as ONNX, bring it to 8 bits, and count how both answer the test examples.
 
@@ -72,6 +75,7 @@ def export_int8(
         training: Examples to see the ranges of activations on, for ``static``.
         about: Metadata for the file; the two accuracies are added.
         batch_size: The number of examples that the network is to take; None: any number.
+        task: What the model is trained for.
 
     Raises:
         ExportError: It is no ONNX file, or there is nothing to see ranges on.
@@ -86,8 +90,9 @@ def export_int8(
         size = batch_size or BATCH
         _quantize(floats, small, kind, training, size)
         tested = len(test) // size * size if batch_size else len(test)
-        before, after = (_accuracy(path, test, tested, size) for path in (floats, small))
-        _describe(small, {"int8": kind, "accuracy": f"{after:.4f} (float32 {before:.4f}) on {tested} test examples"})
+        before, after = (_metric(path, test, tested, size, task) for path in (floats, small))
+        values = " (float32 ".join("none" if value is None else f"{value:.4f}" for value in (after, before))
+        _describe(small, {"int8": kind, task.primary.name: f"{values}) on {tested} test examples"})
         small.chmod(floats.stat().st_mode)
         small.replace(out)
     return Quantized(whole, out, out.stat().st_size, tested, before, after)
@@ -118,15 +123,15 @@ def _quantize(floats: Path, small: Path, kind: Int8, training: Dataset | None, s
     quantize_static(str(prepared), str(small), Reader(), per_channel=True)
 
 
-def _accuracy(path: Path, data: Dataset, number: int, size: int) -> float:
-    """Share of the first so many examples that a file answers right, in its own runtime."""
+def _metric(path: Path, data: Dataset, number: int, size: int, task: Task) -> float | None:
+    """The task's first metric of a file on the first so many examples, in its own runtime."""
     session = _session(path)
     names = [node.name for node in session.get_inputs()]
-    right = 0
-    for inputs, labels in _batches(data, number, size):
-        (logits,) = session.run(None, _feeds(names, inputs))
-        right += int((logits.argmax(1) == labels.numpy()).sum())
-    return right / max(number, 1)
+    rows = []
+    for inputs, targets in _batches(data, number, size):
+        (outputs,) = session.run(None, _feeds(names, inputs))
+        rows.append(task.rows(torch.from_numpy(outputs), targets))
+    return task.primary.of(torch.cat(rows)) if rows else None
 
 
 def _session(path: Path) -> Any:
