@@ -5,7 +5,7 @@ those of the chain by F(m) as measured here (``fisher``) and by the squared weig
 first ones (``prefix``), and some by chance (``random``). Their surrogate ε is the sum of ½ F(m) over the channels left
 out. What leaving them out costs, with nothing trained since, is told twice: how much the loss of the client's examples
 rises (``error``, which has a term of first order too and may be below 0), and how far the outputs move (``divergence``,
-by the task's own distance from those of the whole model: of classes Kullback and Leibler's, whose second order is ½ F(m)).
+by the task's own distance from those of the whole model: of classes Kullback and Leibler's, of second order ½ F(m)).
 """
 
 from __future__ import annotations
