@@ -22,6 +22,7 @@ from fedfibos.channels.resize import resize_module
 from fedfibos.common.inputs import Inputs
 from fedfibos.params import Layout, Params, check_finite, layout_of, maskable_names, params_of
 from fedfibos.probes.memory import changed_by_forward, check_own_memory
+from fedfibos.probes.plain_tensors import check_plain_tensors
 from fedfibos.probes.zeros import intolerant_of_zeros
 from fedfibos.submodel import Submodel
 from fedfibos.tasks.classification import CLASSIFICATION
@@ -266,6 +267,7 @@ def model_of(
     if (nowhere := next((name for name, p in module.named_parameters() if p.is_meta), None)) is not None:
         raise ValueError(f"the model's parameters must have values, got {nowhere!r} on torch's meta device")
     check_own_memory(module)
+    check_plain_tensors(module, example)
     ranked = maskable_names(module, held) if maskable is None else list(maskable)
     layout = layout_of(module, ranked if held or maskable is not None else None)
     rewritten = () if example is None else changed_by_forward(module, example)

@@ -302,6 +302,14 @@ def test_a_recurrent_layer_and_an_old_weight_norm_keep_no_such_tensor():
         assert model_of(module).layout.size > 0
 
 
+def test_a_tensor_that_every_forward_pass_replaces_is_taken():
+    """An old spectral_norm keeps the parameter's memory until its first pass."""
+    old = nn.utils.spectral_norm(nn.Linear(5, 3))
+    assert old.weight.data_ptr() == old.weight_orig.data_ptr()
+    assert model_of(nn.Sequential(old)).layout.size == 18
+    assert model_of(nn.Sequential(old), example=data().inputs[:2]).layout.size == 18
+
+
 class Registers(Base):
     """Makes a buffer in its first forward pass, and uses it from then on."""
 

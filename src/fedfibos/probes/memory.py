@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterator, Mapping
-from functools import partial
 from itertools import combinations
-from types import CellType, FunctionType
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -18,18 +13,17 @@ from fedfibos.probes.trial import TrialCopy
 
 
 def check_own_memory(module: nn.Module) -> None:
-    """Raise ValueError where a trained parameter shares entries with another parameter, a buffer or a plain tensor.
+    """Raise ValueError where a trained parameter shares entries with another parameter or a buffer.
 
     Copies of a module keep one parameter under two names, but untie two that are views of the same memory.
     """
-    _check_plain(module)
     by_memory: dict[int, dict[str, Tensor]] = {}
     for name, tensor in (*module.named_parameters(), *module.named_buffers()):
         if tensor.layout == torch.strided and tensor.numel():
             by_memory.setdefault(tensor.untyped_storage().data_ptr(), {})[name] = tensor
     for sharing in by_memory.values():
         for (one, first), (other, second) in combinations(sharing.items(), 2):
-            if (first.requires_grad or second.requires_grad) and _overlap(first, second):
+            if (first.requires_grad or second.requires_grad) and share_entries(first, second):
                 raise ValueError(
                     f"{one!r} and {other!r} share memory without being one parameter, and copies of the model, as "
                     "clients train them, would lose that: assign the parameter itself (b.weight = a.weight), or keep "
@@ -37,64 +31,7 @@ def check_own_memory(module: nn.Module) -> None:
                 )
 
 
-def _check_plain(module: nn.Module) -> None:
-    """Raise ValueError where a tensor that is no parameter lies in the memory of a trained one."""
-    named = dict(module.named_parameters())
-    theirs: dict[int, list[tuple[str, Tensor]]] = {}
-    for name, trained in named.items():
-        if trained.requires_grad and trained.layout == torch.strided and trained.numel():
-            theirs.setdefault(trained.untyped_storage().data_ptr(), []).append((name, trained))
-    known = {id(tensor) for tensor in (*named.values(), *module.buffers())}
-    for prefix, owner in module.named_modules():
-        for key, value in vars(owner).items():
-            if key in ("_parameters", "_buffers", "_modules"):
-                continue
-            for tensor in _held(value):
-                if id(tensor) in known or tensor.layout != torch.strided or not tensor.numel():
-                    continue
-                for name, parameter in theirs.get(tensor.untyped_storage().data_ptr(), ()):
-                    if _overlap(parameter, tensor):
-                        raise ValueError(
-                            f"{f'{prefix}.{key}'.lstrip('.')!r} keeps the memory of parameter {name!r} without being "
-                            "it, and would keep its initial values in the copies that clients train: keep the "
-                            "parameter itself, or take what is needed of it in forward"
-                        )
-
-
-def _held(value: Any, depth: int = 4) -> Iterator[Tensor]:
-    """Tensors that a value is or holds: in containers, in objects, and in variables around functions."""
-    if isinstance(value, Tensor):
-        yield value
-    elif depth:
-        for each in _parts(value):
-            yield from _held(each, depth - 1)
-
-
-def _parts(value: Any) -> list[Any]:
-    """What a value consists of, as far as it may hold tensors; modules are looked at in their own place."""
-    if isinstance(value, nn.Module | type):
-        return []
-    if isinstance(value, Mapping):
-        return list(value.values())
-    if isinstance(value, list | tuple | set | frozenset | deque):
-        return list(value)
-    if isinstance(value, partial):
-        return [value.func, *value.args, *value.keywords.values()]
-    if isinstance(value, FunctionType):
-        around = [cell.cell_contents for cell in value.__closure__ or () if _filled(cell)]
-        return [*around, *(value.__defaults__ or ())]
-    return list(vars(value).values()) if hasattr(value, "__dict__") and not callable(value) else []
-
-
-def _filled(cell: CellType) -> bool:
-    """Whether a variable around a function has a value yet."""
-    try:
-        return cell.cell_contents is not cell
-    except ValueError:
-        return False
-
-
-def _overlap(first: Tensor, second: Tensor) -> bool:
+def share_entries(first: Tensor, second: Tensor) -> bool:
     """Whether two tensors in one storage have an entry in common."""
     spans = []
     for tensor in (first, second):
