@@ -86,7 +86,7 @@ def test_an_archive_has_the_records_and_no_checkpoint(study):
         for name, content in contents(study).items()
         if not {"checkpoint", "clients", ".lock", ".final.json.tmp"}.intersection(name.split("/"))
     }
-    assert len(wanted) == 4 * 4 + 3
+    assert len(wanted) == 4 * 5 + 3
     assert pack(study) == study.with_name("study.tar.zst")
     assert dict(read_archive(archive_of(study))) == wanted
 
@@ -147,7 +147,7 @@ def test_a_run_is_added_to_a_packed_study(study):
     pack(study)
     shutil.rmtree(study)
     assert records(study) == both
-    assert len(read_archive(archive)) == 4 * 4
+    assert len(read_archive(archive)) == 4 * 5
 
 
 def test_a_sweep_passes_over_what_is_finished_in_the_archive(study):

@@ -148,7 +148,7 @@ def test_overwriting_removes_the_run_and_nothing_else(tmp_path, experiment):
     written = ("meta.json", "params.safetensors", "state.safetensors")
     files = {path.relative_to(out).as_posix() for path in out.rglob("*") if path.is_file()}
     assert files == {
-        "config.toml", "environment.json", "rounds.jsonl", "final.json",
+        "config.toml", "environment.json", "partition.json", "rounds.jsonl", "final.json",
         *(f"checkpoint/round-00000{n}/{name}" for n in (1, 2) for name in written),
         *names,
     }  # fmt: skip

@@ -105,7 +105,7 @@ def test_the_round_is_that_of_those_that_answer(experiment, tmp_path, monkeypatc
     (line,) = lines(tmp_path / "some")
     answered = sorted(set(sample(12, 5, some.seed, 0)) - set(line["silent"]))
     assert 0 < len(answered) < 5
-    monkeypatch.setattr("fedfibos.simulation.engine.sample", lambda *_: answered)
+    monkeypatch.setattr("fedfibos.simulation.population.sample", lambda *_: answered)
     fewer = replace(some, federation=replace(some.federation, dropout=0.0, cohort=len(answered)))
     assert simulate(fewer, tmp_path / "fewer", workers=1)["params_sha256"] == final["params_sha256"]
 

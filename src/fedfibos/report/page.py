@@ -19,6 +19,7 @@ from fedfibos.report.groups import Problem, Sorted
 from fedfibos.report.labels import file_name, free_name
 from fedfibos.report.looks import Look, looks
 from fedfibos.report.paired import Answer, answer, differences, sentence
+from fedfibos.report.partition import partition_figure
 from fedfibos.report.records import find_runs, read_record
 from fedfibos.report.rival import check_rival
 from fedfibos.report.sorting import sort_records
@@ -185,6 +186,7 @@ def data_url(svg: bytes) -> str:
 def _section(problem: Problem, slug: str, drawn: Mapping[str, Look], against: str | None, summary: str) -> Section:
     parts = by_device if problem.experiment.federation.devices else tables.by_capacity
     pictures = (
+        partition_figure(problem, slug),
         figures.accuracy_curves(problem, drawn, slug),
         figures.jaccard_curves(problem, slug),
         figures.dispersion_curves(problem, drawn, slug),

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from fedfibos.common.extras import extra
+from fedfibos.report.drawing import Figure
+from fedfibos.report.groups import Problem
 
 with extra("report"):
     import matplotlib
-    from matplotlib.figure import Figure
+    from matplotlib.figure import Figure as Canvas
     from matplotlib.ticker import MaxNLocator
 
 WIDTH = 5.2
@@ -35,22 +39,40 @@ def draw_partition(counts: Tensor, classes: tuple[str, ...], file: Path) -> None
     """
     if file.suffix.lower() not in FORMATS:
         raise ValueError(f"a picture must be one of {', '.join(FORMATS)}, got {str(file)!r}")
-    clients, number = counts.shape
     with matplotlib.rc_context(STYLE):
-        figure = Figure(figsize=(WIDTH, 1.6 + 0.16 * min(number, MOST_NAMED)), layout="constrained")
-        sizes, grid = figure.subplots(2, 1, sharex=True, height_ratios=(1, 2.5))
-        sizes.bar(range(clients), counts.sum(1).tolist(), width=0.9, color="#0072b2")
-        sizes.set_ylabel("examples")
-        sizes.spines[["top", "right"]].set_visible(False)
-        shown = grid.imshow(
-            counts.T.double().numpy(), aspect="auto", interpolation="nearest", cmap="Blues", vmin=0, rasterized=True
-        )
-        grid.set_xlabel("client")
-        grid.set_ylabel("class")
-        if number <= MOST_NAMED:
-            grid.set_yticks(range(number), [name[:20] for name in classes])
-        figure.colorbar(shown, ax=grid, label="examples of the class", ticks=MaxNLocator(5, integer=True))
+        figure = painted(counts, classes, WIDTH)
         try:
             figure.savefig(file, dpi=200)
         except OSError as error:
             raise ValueError(f"{file}: cannot be written: {error.strerror}") from None
+
+
+def painted(counts: Tensor, classes: Sequence[str], width: float) -> Canvas:
+    """Sizes by client above classes by client, on a canvas of that width in inches."""
+    clients, number = counts.shape
+    canvas = Canvas(figsize=(width, 1.6 + 0.16 * min(number, MOST_NAMED)), layout="constrained")
+    sizes, grid = canvas.subplots(2, 1, sharex=True, height_ratios=(1, 2.5))
+    sizes.bar(range(clients), counts.sum(1).tolist(), width=0.9, color="#0072b2")
+    sizes.set_ylabel("examples")
+    sizes.spines[["top", "right"]].set_visible(False)
+    numbers = counts.T.double().numpy()
+    shown = grid.imshow(numbers, aspect="auto", interpolation="nearest", cmap="Blues", vmin=0, rasterized=True)
+    grid.grid(False)
+    grid.set_xlabel("client")
+    grid.set_ylabel("class")
+    if number <= MOST_NAMED:
+        grid.set_yticks(range(number), [name[:20] for name in classes])
+    canvas.colorbar(shown, ax=grid, label="examples of the class", ticks=MaxNLocator(5, integer=True))
+    return canvas
+
+
+def partition_figure(problem: Problem, slug: str) -> Figure | None:
+    """How a problem's examples are dealt, by its first seed that has it on record; None without one."""
+    records = [record for group in problem.groups for record in group.records if record.dealt is not None]
+    if not records:
+        return None
+    first = min(records, key=lambda record: record.experiment.seed)
+    assert first.dealt is not None
+    counts, classes = torch.tensor(first.dealt["counts"]), first.dealt["classes"]
+    title = f"Who has which examples: {problem.label}. Seed {first.experiment.seed}."
+    return Figure(f"partition-{slug}", title, lambda layout: painted(counts, classes, layout.value))

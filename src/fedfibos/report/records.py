@@ -13,12 +13,12 @@ from typing import Any
 from fedfibos.config.experiment import Experiment
 from fedfibos.report.fleets import UNMEASURED, fleet_experiment, is_fleet
 from fedfibos.runs.archive import folder_of
-from fedfibos.runs.files import CONFIG, ENVIRONMENT, EVALUATION, FINAL, ROUNDS
+from fedfibos.runs.files import CONFIG, ENVIRONMENT, EVALUATION, FINAL, PARTITION, ROUNDS
 from fedfibos.runs.final import read_final
 from fedfibos.runs.measures import Measure, measures_of
 from fedfibos.runs.reading import RecordError, check
 from fedfibos.runs.record import RunDirectory
-from fedfibos.runs.shapes import ENVIRONMENT_SHAPE, LATER_SHAPE, SPREAD_SHAPE
+from fedfibos.runs.shapes import DEALT_SHAPE, ENVIRONMENT_SHAPE, LATER_SHAPE, SPREAD_SHAPE
 from fedfibos.runs.stored import experiment_of, is_stored, read_object, settings_of, stored_below
 
 SEED = re.compile(r"seed-\d+")
@@ -50,6 +50,7 @@ class Record:
         environment: Where: content of ``environment.json``.
         rounds: Lines of ``rounds.jsonl``.
         final: Content of ``final.json``; None where the run is not finished.
+        dealt: Content of ``partition.json``; None where there is none (older records, fleets).
     """
 
     name: str
@@ -57,6 +58,7 @@ class Record:
     environment: Mapping[str, Any]
     rounds: tuple[Mapping[str, Any], ...]
     final: Mapping[str, Any] | None
+    dealt: Mapping[str, Any] | None = None
 
     @cached_property
     def folders(self) -> tuple[str, ...]:
@@ -149,7 +151,9 @@ def read_record(path: Path, name: str | None = None) -> Record:
         )
     if final is not None and is_stored(path / EVALUATION):
         final = _completed(final, read_object(path / EVALUATION, LATER_SHAPE))
-    return Record(name or path.name, experiment, read_object(path / ENVIRONMENT, ENVIRONMENT_SHAPE), rounds, final)
+    dealt = read_object(path / PARTITION, DEALT_SHAPE) if is_stored(path / PARTITION) else None
+    environment = read_object(path / ENVIRONMENT, ENVIRONMENT_SHAPE)
+    return Record(name or path.name, experiment, environment, rounds, final, dealt)
 
 
 def _filled(record: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -16,7 +16,7 @@ import zstandard
 
 from fedfibos.common.atomic_files import write_whole
 from fedfibos.common.formatting import first_line
-from fedfibos.runs.files import CHECKPOINT, CLIENTS, CONFIG, temporary, written_or_said
+from fedfibos.runs.files import CHECKPOINT, CLIENTS, CONFIG, TRACKED, temporary, written_or_said
 from fedfibos.runs.reading import RecordError
 
 SUFFIX = ".tar.zst"
@@ -98,7 +98,7 @@ def pack(folder: Path) -> Path:
 
 def _belongs(name: PurePosixPath, runs: Iterable[PurePosixPath], path: Path) -> bool:
     """Whether a file is part of the record: neither a checkpoint nor what is there only while a run is written."""
-    left_out = {run / folder for run in runs for folder in (CHECKPOINT, CLIENTS)}
+    left_out = {run / folder for run in runs for folder in (CHECKPOINT, CLIENTS, *TRACKED)}
     return not temporary(path) and not left_out.intersection(name.parents)
 
 

@@ -18,6 +18,7 @@ EVALUATION = "evaluation.json"
 AUDIT = "audit.json"
 DIAGNOSIS = "diagnosis.json"
 CLIENT_TABLE = "clients.parquet"
+PARTITION = "partition.json"
 LOCK = ".lock"
 
 CODE = "code"
@@ -35,7 +36,7 @@ CLIENTS = "clients"
 VARIATES = "variates"
 """Folder, within either, of the clients' control variates."""
 
-OWN = (CONFIG, ENVIRONMENT, ROUNDS, FINAL, EVALUATION, AUDIT, DIAGNOSIS, CLIENT_TABLE)
+OWN = (CONFIG, ENVIRONMENT, ROUNDS, FINAL, EVALUATION, AUDIT, DIAGNOSIS, CLIENT_TABLE, PARTITION)
 
 
 def begun(run: Path) -> bool:

@@ -155,6 +155,14 @@ class Later(TypedDict):
     local: Adjusted
 
 
+class Dealt(TypedDict):
+    """``partition.json``: examples of each class of each client."""
+
+    classes: list[str]
+    counts: Annotated[list[list[Count]], Field(min_length=1)]
+
+
+DEALT_SHAPE = TypeAdapter(Dealt)
 ENVIRONMENT_SHAPE = TypeAdapter(Environment)
 FINAL_SHAPE = TypeAdapter(Final)
 FLEET_FINAL_SHAPE = TypeAdapter(FleetFinal)

@@ -23,6 +23,7 @@ from fedfibos.runs.environment import usable_cores
 from fedfibos.runs.made import DEALT, FITTED, INITIAL
 from fedfibos.runs.record import RunDirectory, check_usable
 from fedfibos.runs.summary import summarise
+from fedfibos.simulation.dealt import note_partition
 from fedfibos.simulation.dropout import draw_silent, leaving_out
 from fedfibos.simulation.interrupts import STOP, Interrupted, OnRound, Stopped, deferred_interrupt
 from fedfibos.simulation.skipped import Skipped
@@ -85,8 +86,8 @@ def simulate(
             out, config, resume=resume, overwrite=overwrite, device=device, warn=on_warning, began=began
         )
         try:
-            kept = (experiment.run.score_home, experiment.run.score_bytes, experiment.checkpoint.best)
-            store = CheckpointStore(directory.path, *kept)
+            note_partition(directory.path, world)
+            store = _store(experiment, directory.path)
             checkpoint = store.load_latest(world.model.layout, on_warning, to_go_on=True) if resume else None
             checkpoint = (checkpoint or _first(world, store)).to(world.model.device)
             directory.go_on(checkpoint.round, config, on_warning)
@@ -115,6 +116,10 @@ def simulate(
             final["devices"] = fleet.record()
         directory.finish(final)
         return final
+
+
+def _store(experiment: Experiment, run: Path) -> CheckpointStore:
+    return CheckpointStore(run, experiment.run.score_home, experiment.run.score_bytes, experiment.checkpoint.best)
 
 
 def _first(world: World, store: CheckpointStore) -> Checkpoint:
