@@ -224,7 +224,7 @@ for suffix in {SUFFIXES!r}:
 def test_an_unknown_suffix_is_one_line(tmp_path):
     made = model()
     with pytest.raises(
-        ExportError, match=r"must end in one of .sparse.safetensors, .safetensors, .pt2, .onnx, got 'a.pt'"
+        ExportError, match=r"must end in one of .sparse.safetensors, .safetensors, .pt2, .onnx, .pte, got 'a.pt'"
     ):
         export_submodel(made.module, full(made.layout), X, tmp_path / "a.pt")
 
