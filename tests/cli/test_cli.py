@@ -63,7 +63,7 @@ def test_a_run_shows_its_evaluations_and_results_and_leaves_its_record(tiny, tmp
     final = json.loads((out / "final.json").read_text())
     assert (final["method"], final["seed"], final["rounds"]) == ("fedfibos", 3, 2)
     keys = "method seed rounds params_sha256 global_accuracy local_accuracy balanced_accuracy macro_f1 majority_share"
-    keys += " bytes seconds rejected"
+    keys += " metrics bytes seconds rejected"
     assert set(final) == set(keys.split())
     assert set(final["global_accuracy"]["submodels"]) == {"1.0", "0.5", "0.25", "0.125", "0.0625", "mean"}
     assert [json.loads(line)["round"] for line in (out / "rounds.jsonl").read_text().splitlines()] == [1, 2]
