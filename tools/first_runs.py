@@ -68,13 +68,13 @@ def demo(results: Path) -> str:
         )
     where = machine(results / "demo" / "fedfibos")
     return (
-        "20 clients of five capacities train on the digits for 80 rounds. A Dirichlet distribution (0.3) deals the digits.\n"
+        "20 clients of five capacities train on the digits for 80 rounds. A Dirichlet distribution (0.3) deals them.\n"
         f"The table is of one seed, at the {SUMMARIES[summary]}. Training and evaluation took {seconds:.0f} s on\n"
         f"{where}. The records are in `results/demo.tar.zst`.\n\n" + table(rows) + "\n\n"
-        "One seed of a toy problem shows that everything runs, not which method is better. The first three columns are\n"
-        "accuracies on the whole test set: of the full model, of the clients' *submodels* (mean over capacities), and of\n"
-        "those of the *smallest* capacity, 1/16. *Local*: each client's submodel on test examples in its own class\n"
-        "proportions. *MB sent*: both ways, all clients and rounds together.\n"
+        "One seed of a toy problem shows that everything runs, not which method is better. The first three\n"
+        "columns are accuracies on the whole test set: of the full model, of the clients' *submodels* (mean over\n"
+        "capacities), and of those of the *smallest* capacity, 1/16. *Local*: each client's submodel on test\n"
+        "examples in its own class proportions. *MB sent*: both ways, all clients and rounds together.\n"
         "*algorithm1*: the paper's Algorithm 1, a score for each client. FedBRB has no public code:\n"
         "ours is an interpretation of its abstract."
     )
@@ -87,8 +87,9 @@ def cifar10(results: Path) -> str:
     accuracy = final["global_accuracy"]
     return (
         "The second line trains FedFIbOS with the magnitude prior on a ResNet-8 with GroupNorm. In each of\n"
-        f"{final['rounds']} rounds 10 of 100 clients train. The split is Dirichlet 0.3, capacities are non-uniform, the seed\n"
-        f"is {final['seed']}. [Notation](../explanation/notation.md#how-the-paper-is-read) explains the prior. The full model\n"
+        f"{final['rounds']} rounds 10 of 100 clients train. The split is Dirichlet 0.3,\n"
+        f"capacities are non-uniform, the seed is {final['seed']}.\n"
+        "[Notation](../explanation/notation.md#how-the-paper-is-read) explains the prior. The full model\n"
         f"reached {percent(accuracy['full']['last'])} (best {percent(accuracy['full']['best'])}), the submodels "
         f"{percent(accuracy['submodels']['mean']['last'])} on average, and the smallest\n"
         f"{percent(accuracy['submodels']['0.0625']['last'])}. Chance is 10 %. It ran on {machine(run)}.\n"
