@@ -47,9 +47,10 @@ def caption(study: Study) -> str:
     one = records[0].experiment
     classes = one.data.partition.classes_per_client
     return (
-        f"CIFAR-10 on {one.model.name}. {one.federation.clients} clients have {classes} of the 10 classes each and the "
-        f"paper's {MAIN[1]} capacities. {one.federation.cohort} of them train in each of {one.federation.rounds} "
-        f"rounds. Dots and bars show the mean and the standard deviation of {len(SEEDS)} seeds"
+        f"CIFAR-10 with the model {one.model.name}. Each of {one.federation.clients} clients has {classes} of the 10 "
+        f"classes. Their capacities are the {MAIN[1]} ones of the FedFIbOS paper. {one.federation.cohort} clients "
+        f"train in each of {one.federation.rounds} rounds. Dots and bars show the mean and the standard deviation of "
+        f"{len(SEEDS)} seeds"
     )
 
 
