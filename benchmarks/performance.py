@@ -167,111 +167,122 @@ SECTIONS: list[tuple[str, str, str, Any]] = [
     (
         "engine",
         "One worker against a bare loop",
-        "The bare loop is the floor: one module, `torch.optim.SGD`, the same batches; no masks, no averaging, nothing "
-        "copied but a client's start values. Both sides keep freed memory, as the command line does. Clients have the "
-        "capacities 1, 1/2, 1/4, 1/8, 1/16 in turn; the bare loop trains the whole model for all.",
+        "What does the library cost beside plain training? The bare loop is the least that a round can take: one "
+        "module, `torch.optim.SGD` and the same batches. It has no masks and no averaging, and copies nothing but a "
+        "client's start values. Both sides keep freed memory, as the command line does. Clients have the capacities 1, "
+        "1/2, 1/4, 1/8, 1/16 in turn. The bare loop trains the whole model for all.",
         lambda c: ratios(c, SIDES, "bare"),
     ),
     (
         "floors",
         "The floor of FedFIbOS",
-        "A step of FedFIbOS reads and writes the parameters' memory more often than one of SGD: squared gradients are "
-        "added up, and the update is multiplied by the mask. What the engine takes beyond this floor is the price of a "
-        "client, not of a step: selection, gathering its values, the update, the sums.",
+        "A step of FedFIbOS reads and writes the parameters' memory more often than a step of SGD. It adds up squared "
+        "gradients, and multiplies the update by the mask. These passes set a floor for the ratio. What the engine "
+        "takes beyond the floor is the cost of a client, not of a step: selection, gathering its values, the update, "
+        "the sums.",
         floors,
     ),
     (
         "engine_xeon",
         "The same on another processor",
-        "The piece `engine` on an Intel Xeon, whose arithmetic is faster beside its memory: passes over the parameters "
-        "weigh more there, and large models that do little with each parameter are further from the bare loop.",
+        "The first table again, on an Intel Xeon. Compared with its memory, its arithmetic is faster. So passes over "
+        "the parameters weigh more there. Large models that do little with each parameter are further from the bare "
+        "loop.",
         lambda c: ratios(c, SIDES, "bare"),
     ),
     (
         "upload_checks",
-        "What an upload is looked at for",
-        "A client costs a dozen passes over the parameters beside its steps. Some are made by other operations than "
-        "the obvious ones, with equal results (`fedfibos/backend/reductions.py`); processor time.",
+        "Checks of an upload",
+        "Beside its steps, a client costs a dozen passes over the parameters. Some of them use faster operations than "
+        "the obvious ones, with equal results (`fedfibos/backend/reductions.py`). The table has processor time.",
         upload_checks,
     ),
     (
         "engine_default_allocator",
-        "The same with the C library's default allocator",
-        "A program that uses the library without `keep_freed_memory()`. Compare the seconds of the "
-        "bare loop with those above for what keeping memory gains.",
+        "The first table with the C library's default allocator",
+        "This is a program that uses the library without `keep_freed_memory()`. To see what keeping memory gains, "
+        "compare the seconds of the bare loop with those of the first table.",
         lambda c: ratios(c, SIDES, "bare"),
     ),
     (
         "masked",
         "A masked round by FIARSE's own code and by ours",
-        "Five clients of capacities 1 to 1/16, 3 steps of 20 images, ResNet-18 with batch normalisation. The authors' "
-        "code is their server's loop as released (commit 281519c), evaluation left out; the other two are our FIARSE: "
-        "the mask and gradient of the released code, and those of the paper.",
+        "Five clients of capacities 1 to 1/16 train ResNet-18 with batch normalisation for 3 steps of 20 images. The "
+        "authors' code is their server's loop as released (commit 281519c), without its evaluation. The next two rows "
+        "are our FIARSE, once with the mask and gradient of the released code, once with those of the paper.",
         lambda c: ratios(c, MASKED, "bare", "ResNet-18, 11.2 M, 5 clients × 3 steps of 20"),
     ),
-    ("pfl", "pfl-research 0.6 against the bare loop", "FedAvg.", lambda c: ratios(c, {"pfl": "pfl"}, "bare")),
+    (
+        "pfl",
+        "pfl-research 0.6 against the bare loop",
+        "Both train FedAvg.",
+        lambda c: ratios(c, {"pfl": "pfl"}, "bare"),
+    ),
     (
         "flower",
         "Flower's Ray simulation against the bare loop",
-        "FedAvg, one actor, after two rounds that start the actors.",
+        "Both train FedAvg. Ray has one actor. Two rounds that start it are not counted.",
         lambda c: ratios(c, {"flower": "Flower with Ray"}, "bare"),
     ),
     (
         "workers",
         "Two workers against one",
-        "FedFIbOS, 10 clients; below 1 is faster. The second row is what the machine itself gives: two processes with "
-        "a bare loop each, at once, against the same two rounds one after the other.",
+        "FedFIbOS with 10 clients. Below 1 is faster. The second row shows what the machine itself can give: two "
+        "processes with a bare loop each, at the same time, against the same two rounds one after the other.",
         workers,
     ),
     (
         "precision",
         "bfloat16 against float32",
-        '`local.precision = "bfloat16"`: autocast, float32 weights, sums and optimiser; below 1 is faster. '
-        "What it does to accuracy: docs/explanation/findings.md.",
+        '`local.precision = "bfloat16"` uses autocast. Weights, sums and optimiser stay float32. Below 1 is faster. '
+        "[CIFAR-10](evidence/cifar10.md#what-bfloat16-costs) has the accuracy.",
         lambda c: ratios(c, {"bfloat16": "bfloat16"}, "float32"),
     ),
     (
         "layouts",
         "Channels last",
-        "`model.channels_last = true`, in both precisions, FedAvg; ratios to float32 with channels first, below 1 is "
-        "faster. It pays without GroupNorm, whose CPU kernel is slow on that layout.",
+        "`model.channels_last = true` with FedAvg, in both precisions. Ratios are to float32 with channels first. "
+        "Below 1 is faster. This layout pays without GroupNorm, whose CPU kernel is slow on it.",
         lambda c: ratios(c, {side: side for side in next(iter(c["rows"].values())) if side != "float32"}, "float32"),
     ),
     (
         "compile",
         "`torch.compile`",
-        "Gradients of ten steps, compiled against eager; below 1 is faster. The engine does not use it.",
+        "Gradients of ten steps, compiled against eager. Below 1 is faster. The engine does not use `torch.compile`.",
         compile_gain,
     ),
     (
         "selection",
         "Selection of 11.2 million scores",
-        "Exactly k, ties by position.",
+        "Selecting a submodel is a top-k over all scores: exactly k of them, ties by position.",
         selection,
     ),
     (
         "population",
-        "1,000 clients a round out of more and more",
-        "Tiny MLP, FedFIbOS, one local step. What is kept of the fleet is one integer a client.",
+        "Fleets of up to a million clients",
+        "In each round 1,000 of the registered clients train a tiny MLP with FedFIbOS for one step. The simulator "
+        "keeps one integer for each registered client.",
         population,
     ),
     (
         "homes",
         "Per-client scores of 124.6 million parameters",
-        "Peak resident memory of the process by the operating system's account (`ru_maxrss`): parameters, prior, one "
-        "statistic at a time; every client selected for and updated. In files it does not grow with the number of "
-        "clients, the disk does: 4 bytes a score, as float32 keeps every home equal to the bit, or 2 with "
-        "`run.score_bytes = 2`. "
-        "`client` is the server that is sent a bitmap by each client and keeps no score.",
+        "A method with a score for each client must keep these scores somewhere: their *home* (`run.score_home`). The "
+        "table has the peak resident memory of the process, as the operating system counts it (`ru_maxrss`). It "
+        "includes parameters, prior, and one statistic at a time. A mask is selected for every client, and every "
+        "client's score is updated. With scores on disk, memory does not grow with the number of clients, but the disk "
+        "use does. A score takes 4 bytes in float32, which keeps all homes equal to the bit, or 2 with "
+        "`run.score_bytes = 2`. With `client`, each client sends a bitmap, and the server keeps no score.",
         homes,
     ),
     (
         "halves",
-        "Two bytes a score",
-        "Share of the coordinates in which a selection by rows of two bytes a score differs from that by float32: rows "
-        "of 100 clients (277,610 scores each) after 300 rounds of Algorithm 1 on CIFAR-10 with two classes a client, "
-        "rounded anew at every participation. Ten bits of fraction, exponents from 2⁻⁶⁰ to 2³, no sign: squared "
-        "gradients do not underflow.",
+        "Two bytes for each score",
+        "`run.score_bytes = 2` stores a score in two bytes. How much does the selection change? The table has the "
+        "share of coordinates in which it differs from the selection by float32 scores. The scores are those of 100 "
+        "clients (277,610 each) after 300 rounds of Algorithm 1 on CIFAR-10, with two classes for each client. They "
+        "were rounded again at every participation. The two bytes have ten bits of fraction, exponents from 2⁻⁶⁰ to 2³ "
+        "and no sign, so squared gradients do not underflow.",
         halves,
     ),
 ]
@@ -281,10 +292,12 @@ def page() -> str:
     """The whole page."""
     parts = [
         "# Performance",
-        "Generated by `python benchmarks/performance.py` from `results/bench`; measure again with "
-        "`python benchmarks/bench.py [piece ...]`. Sides run in turn in one process with one torch thread; a ratio is "
-        "taken turn by turn, and shown as median (least to most). Processor time is what other load on the machine "
-        "moves least; wall time on a loaded machine only counts as a ratio.",
+        "This page measures the speed and memory of the simulator. `python benchmarks/performance.py` generates it "
+        "from `results/bench`. `python benchmarks/bench.py [piece ...]` measures again; a piece is a table of this "
+        "page, named below it.",
+        "The sides of a comparison run in turn, in one process with one torch thread. A ratio is taken in each turn, "
+        "and shown as median (least to most). Processor time depends least on other load on the machine. Wall time on "
+        "a loaded machine is useful only as a ratio.",
     ]
     for piece, title, text, draw in SECTIONS:
         if (content := load(piece)) is not None:

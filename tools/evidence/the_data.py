@@ -22,10 +22,10 @@ def the_data(counted: Path) -> list[str]:
         "## The data",
         claim(
             short == {("ag_news", "train")},
-            "The training set of AG News is not whole: it was put together from partial copies. All other sets are. "
-            "The images are not the published bytes: they went through JPEG of quality 95, without chroma "
-            "subsampling, and differ from the published pixels by about 40 dB. `fedfibos data --count` counts "
-            "(`results/data.json`).",
+            "The training set of AG News is not complete, because it was put together from partial copies. All other "
+            "sets are complete. The images are not the published ones. They were compressed as JPEG of quality 95, "
+            "without chroma subsampling, and differ from the published pixels by about 40 dB. `fedfibos data --count` "
+            "counts the examples (`results/data.json`).",
         ),
         table(rows),
     ]
