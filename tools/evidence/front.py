@@ -114,12 +114,14 @@ def one(studies: Studies) -> list[str]:
         "## 1. On images, plain Fisher masks are no better than magnitude",
         claim(
             verdict(full) == "ahead" and verdict(smallest) == "behind" and abs(submodels.mean) < 0.02,
-            "One shared Fisher score is ahead of FIARSE in the full model and behind it with the smallest submodels. "
-            "Over the submodels together there is no clear difference. The paper reports a lead of many points.",
+            "Here FedFIbOS keeps one Fisher score that all clients share. It is ahead of FIARSE in the full model, and "
+            "behind it with the smallest submodels. Over the submodels together there is no clear difference. The "
+            "paper reports a lead of many points.",
         ),
         comparisons("shared Fisher score minus FIARSE", rows, judged="mean of the submodels"),
         "*Limits.* The networks are small and train for fewer steps than the paper's. FedFIbOS sends its estimates "
-        "beside its updates, so it uploads twice the bytes. [The evidence](evidence/cifar10.md).",
+        "beside its updates, so it uploads twice the bytes. [CIFAR-10](evidence/cifar10.md) and "
+        "[CIFAR-100](evidence/cifar100.md) have the evidence.",
     ]
 
 
@@ -135,14 +137,15 @@ def two(study: Study) -> list[str]:
         "## 2. Channels chosen by Fisher information, with nested steps, beat magnitude",
         claim(
             ours is not None and ours.n >= 5 and verdict(ours) == "ahead" and verdict(theirs) == "ahead",
-            "A submodel of chosen channels is a smaller network: it saves memory and time as well as bytes. In a "
-            "nested step a client trains a smaller member of the family that it holds.",
+            "A submodel of chosen channels is a smaller network. It saves memory and time as well as bytes. In a "
+            "*nested step* a client trains a smaller submodel that lies inside its own.",
         ),
         _lead(study, "channels-nested", "With two classes a client the method")
         + " It is far ahead of HeteroFL's slices.",
         comparisons("", rows, judged="mean of the submodels"),
-        "*Limits.* One data set and one small network. Rates were not tuned for nested steps. Under Dirichlet splits "
-        "no lead over FIARSE is shown. [All lines of this study](nested.md). [What a device saves](devices.md).",
+        "*Limits.* One data set and one small network. Learning rates were not tuned for nested steps. Under Dirichlet "
+        "splits no lead over FIARSE is shown. [All methods of this study](nested.md) are on a page of their own. "
+        "[Submodels that fit the device](devices.md) says what a device saves.",
     ]
 
 
@@ -164,14 +167,15 @@ def three(study: Study) -> list[str]:
     selection = study.difference(MAIN, "saliency-nested", "fiarse-nested", *SUBMODELS)
     return [
         "## 3. As masks, saliency with nested steps is the best that we have",
-        _lead(study, "saliency-nested", "With two classes a client it"),
-        "FIARSE with nested steps tells apart what the training gives and what the selection gives. Over the submodels "
-        f"the gain of nested steps for FIARSE is {_gain(training)}; that of saliency over FIARSE with these steps is "
-        f"{_gain(selection)}.",
+        "*Saliency* is Fisher information times the squared parameter. "
+        + _lead(study, "saliency-nested", "With two classes a client, saliency with nested steps"),
+        "FIARSE with nested steps separates the effect of the training from that of the selection. Over the submodels, "
+        f"the gain of nested steps for FIARSE is {_gain(training)}. The gain of saliency over FIARSE with nested steps "
+        f"is {_gain(selection)}.",
         comparisons("", rows, judged="mean of the submodels"),
-        "Estimates in every tenth round bring the upload from twice FIARSE's to 1.1 times, and lose nothing that these "
-        "runs can tell.",
-        "*Limits.* Those of claim 2.",
+        "With *rare estimates* clients send their Fisher estimates only in every tenth round. The upload then falls "
+        "from twice FIARSE's to 1.1 times. These runs show no loss of accuracy from it.",
+        "*Limits.* As in claim 2.",
     ]
 
 
@@ -210,11 +214,11 @@ def four(study: Study) -> list[str]:
                 if plain is not None and told is not None)
             and all(found[3].mean > found[4].mean for found in raised if found[3] and found[4]),
             "The paper's Algorithm 1 keeps a score for each client. Its submodels know their own client's classes and "
-            "forget the others. A client knows its class frequencies anyway: adding their logarithms to the logits of "
-            "the shared model gives more local accuracy than scores of its own.",
+            "forget the others. But a client knows its class frequencies anyway. Adding their logarithms to the logits "
+            "of the shared model gives more local accuracy than scores for each client.",
         ),
-        "Local accuracy, plain and with the log frequencies added (adjusted), in %, mean ± standard deviation over "
-        "seeds:",
+        "The table has local accuracy in %, as mean ± standard deviation over seeds: plain, and *adjusted*, with the "
+        "log frequencies added. [Notation](notation.md#accuracies) defines both.",
         table(rows),
         "*Limits.* The adjustment needs the client's class frequencies at prediction.",
     ]  # fmt: skip
@@ -233,12 +237,13 @@ def five(studies: Studies) -> list[str]:
         claim(
             all(verdict(value) == "ahead" for _, value in at_one)
             and all(verdict(value) == "not settled" for _, value in at_own),
-            "At one learning rate for all methods, FedFIbOS is well ahead of every variant of FIARSE. Once each "
-            "method's learning rate is tuned, no difference from any variant is settled.",
+            "The *default* is FedFIbOS with a shared score and no magnitude prior. At one learning rate for all "
+            "methods, it is well ahead of every variant of FIARSE. Once each method's learning rate is tuned, no "
+            "difference from any variant is settled.",
         ),
         table(rows),
-        "*Limits.* Two thirds of AG News's training texts, two blocks of a small pretrained encoder, rates tuned on "
-        "one seed. [The evidence](evidence/ag_news.md).",
+        "*Limits.* The runs use two thirds of AG News's training texts, and two blocks of a small pretrained encoder. "
+        "Rates were tuned on one seed. [AG News](evidence/ag_news.md) has the evidence.",
     ]
 
 
@@ -246,20 +251,22 @@ FIARSES = ("fiarse", "fiarse-layer", "fiarse-head")
 
 INTRODUCTION = """# Findings: does Fisher selection beat magnitude?
 
-Generated by `python tools/findings.py` from the records in `results/small`.
+This page says what our runs show, and what they do not. FedFIbOS gives a client the parameters of the highest Fisher
+information. FIARSE gives it those of the largest magnitude, and is the method to beat. Methods are compared at an
+equal number of parameters.
 
-This page says what our runs show, and what they do not. FIARSE, which ranks by magnitude, is the method to beat. The
-main question is the accuracy of the submodels, as the mean over the five capacities, at an equal number of parameters.
-Then come the full model, the smallest submodels and the accuracy on each client's own test examples.
+The main measure is the accuracy of the submodels, as the mean over the five capacities. Then come the full model, the
+smallest submodels, and the accuracy on each client's own test examples. [Notation](notation.md) explains the words. The
+page is generated by `python tools/findings.py` from the records in `results/small`.
 
-**The answer.** Plain Fisher masks do not beat magnitude. Fisher information of whole *channels*, with *nested steps*,
-does: with two classes a client it is ahead of FIARSE in the full model and over the submodels. It sends the same bytes,
-and its submodels are smaller networks.
+**The answer.** Masks of single parameters, chosen by Fisher information, do not beat magnitude. Whole *channels* chosen
+by Fisher information, with *nested steps*, do. With two classes a client they are ahead of FIARSE in the full model and
+over the submodels. They send the same bytes, and the submodels are smaller networks.
 
 ![Accuracy minus FIARSE's in points, with 95 % intervals: a row for each method and data set](../findings.svg)
 
-A point is the mean difference to FIARSE, paired by seed; the line is its 95 % interval. Blue is ahead, orange is
-behind, a hollow point is a single pair. The tables use the same words:
+A point is the mean difference to FIARSE in points of accuracy, paired by seed. The line is its 95 % interval. Blue is
+ahead, orange is behind. A hollow point is a single pair of runs. The tables use the same words:
 
 | word | 95 % interval of the difference |
 | --- | --- |
@@ -267,16 +274,17 @@ behind, a hollow point is a single pair. The tables use the same words:
 | equal within 1 | lies within one point on both sides |
 | not settled | anything else |
 
-With two or three pairs an interval is wide. Each comparison stands alone: no correction is made for their number."""
+With two or three pairs an interval is wide. No correction is made for the number of comparisons. *Non-uniform* and
+*uniform* are the paper's two ways to give capacities to clients. A *shared* score is one for all clients."""
 
 WHAT_TO_USE = (
     "## What to use when",
     table(
         [
-            ["what binds you", "use", "why"],
+            ["you are short of, or want", "use", "why"],
             ["memory or time on the device", "`fedfibos-channels` with `local.nested = 0.5`", "claim 2"],
             [
-                "bytes, with the whole model in memory",
+                "bytes, while the whole model fits in memory",
                 '`fedfibos` with `preset = "recommended"` and `local.nested = 0.5`',
                 "claim 3",
             ],
@@ -286,18 +294,20 @@ WHAT_TO_USE = (
                 "claim 4",
             ],
             ["a pretrained encoder", "`fedfibos` without the magnitude prior, or FIARSE with its head held", "claim 5"],
-            ["the paper's letter", '`fedfibos` with `preset = "algorithm1"`', "claim 4"],
+            ["the paper's method to the letter", '`fedfibos` with `preset = "algorithm1"`', "claim 4"],
         ]
     ).replace(" ---: |", " --- |"),
 )
 
 NOT_SHOWN = """## What is not shown
 
-- Nothing here is at the paper's scale (ResNet-18, RoBERTa). Orders and mechanisms can be compared, not figures.
+- Nothing here is at the paper's scale (ResNet-18, RoBERTa). The order of methods and the reasons for it can be
+  compared with the paper, but not the numbers.
 - No run was made on a GPU.
 - Learning rates were tuned on one seed and one split of CIFAR-10. CIFAR-100 has the same rates.
-- Nested steps, saliency and channels were run on CIFAR-10 alone.
-- AG News has two thirds of its training texts; the images went through JPEG. [The data](evidence/cifar10.md).
+- Nested steps, saliency and channels were run only on CIFAR-10.
+- AG News has two thirds of its training texts, and the images went through JPEG
+  ([the data](evidence/cifar10.md#the-data)).
 
 ## The evidence
 
@@ -306,9 +316,9 @@ NOT_SHOWN = """## What is not shown
 - [Nested steps, saliency and channels](nested.md).
 - [The theory, measured](evidence/theory.md): the surrogate, the true masking error, the paper's diagnostics.
 
-## Again
+## Run it again
 
-    fedfibos sweep experiments/small/STUDY.toml --out results/small/STUDY   # finished runs are passed over
+    fedfibos sweep experiments/small/STUDY.toml --out results/small/STUDY   # finished runs are skipped
     fedfibos report results/small/cifar10 results/small/cifar10-ceiling results/small/cifar10-readings
     python tools/findings.py
 
