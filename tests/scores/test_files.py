@@ -53,7 +53,8 @@ def test_a_damaged_row_file_is_seen(toml, tmp_path):
 
     with pytest.raises(KeyError):
         run(toml, tmp_path / "run", "run.score_home=disk", on_round=stop)
-    meta = json.loads((tmp_path / "run/checkpoint/round-000004/meta.json").read_text())
+    newest = max((tmp_path / "run/checkpoint").glob("round-*"))
+    meta = json.loads((newest / "meta.json").read_text())
     row = tmp_path / "run/checkpoint/rows" / next(iter(meta["rows"].values()))
     content = bytearray(row.read_bytes())
     content[-1] ^= 1

@@ -17,7 +17,6 @@ from rich.filesize import decimal
 from rich.table import Table
 
 from fedfibos.cli.exit_codes import CLASS_REJECTED
-from fedfibos.cli.results import show_rejected
 
 if TYPE_CHECKING:
     from fedfibos.flower.demo import Outcome
@@ -105,6 +104,8 @@ def demo(
         raise click.Abort from None
     if keep is not None:
         console.print(f"app, logs and run directory: {keep}", markup=False, soft_wrap=True)
+    from fedfibos.cli.results import show_rejected
+
     if show_rejected(outcome.final, console):
         raise typer.Exit(CLASS_REJECTED)
 
