@@ -10,7 +10,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from evidence import ag_news, cifar10, cifar100, front, nested, theory
+from evidence import ag_news, cifar10, cifar100, front, nested, protocols, theory
 from evidence.forest import forest
 from evidence.records import (
     load_ag_news,
@@ -18,6 +18,7 @@ from evidence.records import (
     load_cifar10,
     load_cifar100,
     load_dense,
+    load_devices,
     load_nested,
     load_normalised,
 )
@@ -41,10 +42,11 @@ def pages(results: Path) -> Mapping[str, str]:
     return {
         "findings.svg": forest(front.groups(studies)),
         "explanation/findings.md": front.page(studies),
-        "explanation/nested.md": nested.page(studies.nested),
+        "explanation/nested.md": nested.page(studies.nested, load_devices(small)),
         "explanation/evidence/cifar10.md": cifar10.page(studies, results / "data.json"),
         "explanation/evidence/cifar100.md": cifar100.page(studies.hundred),
         "explanation/evidence/ag_news.md": ag_news.page(studies.text, studies.tuned),
+        "explanation/protocols.md": protocols.page(small),
         "explanation/evidence/theory.md": theory.page(studies.images),
     }
 

@@ -123,6 +123,11 @@ def load_nested(small: Path) -> Study:
     return Study("CIFAR-10", splits, {cell: methods for cell, methods in cells.items() if cell[0] in splits})
 
 
+def load_devices(small: Path) -> Study:
+    """CIFAR-10 on devices with limits of their own."""
+    return Study("CIFAR-10", {"high": "two classes a client"}, _cells(small, "cifar10-devices"))
+
+
 def load_normalised(small: Path) -> Study:
     """The same with GroupNorm."""
     splits = {"high": "two classes a client", "dirichlet": "Dirichlet 0.3"}
