@@ -11,6 +11,8 @@ import math
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
+import torch
+
 from fedfibos.analysis.cost import tried
 from fedfibos.analysis.first_round import first_round
 from fedfibos.analysis.process_memory import now_resident, process_memory, to_build
@@ -180,8 +182,9 @@ def _memory(
 
 def round_bytes(task: FleetTask, client: Client, submodel: Submodel, params: Params | None = None) -> int:
     """Bytes of all payloads of a client's first round, both ways, as they are encoded."""
-    layout = task.model.layout
-    params = task.model.initial_params() if params is None else params
+    layout, cpu = task.model.layout, torch.device("cpu")  # payloads are made of what lies on the processor
+    params = task.model.initial_params() if params is None else params.to(cpu)
+    submodel = submodel.to(cpu)
     payloads = [encode_download(client, submodel, params, task.model)]
     upload = train_on_device(task, params, submodel, client)
     if task.federation.scores == "client":
