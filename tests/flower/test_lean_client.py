@@ -211,7 +211,7 @@ from flwr.app import Context, Message, RecordDict
 from flwr.supercore.task_identity import TaskIdentity
 from fedfibos.data import TensorData
 from fedfibos.flower.client_app import client_app
-from fedfibos.flower.messages import outlined, payload_in, payload_record
+from fedfibos.flower.messages import add_outline, payload_in, payload_record
 from fedfibos.flower.task import task_of
 from fedfibos.models import build
 
@@ -225,7 +225,7 @@ app = client_app(
 )
 TaskIdentity.run_id, TaskIdentity.task_id, TaskIdentity.node_id = 1, 1, 1
 content = payload_record((folder / "payload").read_bytes())
-message = Message(outlined(content, (folder / "outline").read_bytes() or None), dst_node_id=1, message_type="train")
+message = Message(add_outline(content, (folder / "outline").read_bytes() or None), dst_node_id=1, message_type="train")
 message.metadata.__dict__["_message_id"] = "1"
 used = next(int(line.split()[1]) for line in Path("/proc/self/status").read_text().splitlines() if "VmData" in line)
 limit = used * 1024 + int(sys.argv[3])
