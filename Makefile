@@ -28,11 +28,13 @@ lint: install
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-# What takes minutes, but for the processes below: a device that is not the CPU (a C++ compiler), a browser (chromium),
+# What takes minutes, but for the processes below: a device that is not the CPU (a C++ compiler; in a process of its
+# own, as autograd must not have run before the device is known), a browser (chromium),
 # real texts (FEDFIBOS_DATA). Its output is committed (results/test-slow.txt); about 10 minutes.
 test-slow: install
-	$(BIN)/python -m pytest --no-header -vv -m slow --ignore=tests/flower --durations=0 \
-		> results/test-slow.txt; status=$$?; cat results/test-slow.txt; exit $$status
+	( $(BIN)/python -m pytest --no-header -vv -m slow tests/elsewhere --durations=0; first=$$?; \
+	$(BIN)/python -m pytest --no-header -vv -m slow --ignore=tests/flower --ignore=tests/elsewhere --durations=0; \
+	exit $$((first | $$?)) ) > results/test-slow.txt; status=$$?; cat results/test-slow.txt; exit $$status
 
 # Real processes on the loopback: SuperLink and SuperNodes, plain and with TLS and authentication.
 # Its output and the table of bytes are committed (results/flower); about 13 minutes.
