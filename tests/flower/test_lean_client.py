@@ -159,7 +159,7 @@ class Looks(Draws):
 @pytest.mark.parametrize("module", [Frozen, Draws, Emptied, Looks])
 def test_what_cannot_be_built_so_is_built_whole(tmp_path, monkeypatch, module):
     light, whole = run(tmp_path / "light", {}, module)
-    assert True in whole
+    assert any(whole)  # a device of the fleet built the whole model
     built_whole(monkeypatch)
     assert run(tmp_path / "heavy", {}, module)[0] == light
 
