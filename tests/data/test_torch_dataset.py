@@ -49,6 +49,22 @@ def test_arrays_and_numbers_become_float32_and_each_example_is_read_once():
     assert given.read == [0, 1]
 
 
+@pytest.mark.parametrize(
+    ("target", "dtype", "value"),
+    [
+        (0.5, torch.float32, 0.5),
+        (np.float64(0.5), torch.float32, 0.5),
+        (np.array([1.5, 2.5]), torch.float32, [1.5, 2.5]),
+        ([0, 1, 1], torch.int64, [0, 1, 1]),
+        (np.array([[1, 2]], np.uint8), torch.int64, [[1, 2]]),
+        (torch.tensor([True, False]), torch.bool, [True, False]),
+    ],
+)
+def test_targets_of_any_task(target, dtype, value):
+    data = dataset_of(Listed((torch.zeros(2), target), (torch.ones(2), target)))
+    assert (data.labels.dtype, data.labels.tolist()) == (dtype, [value, value])
+
+
 @pytest.mark.parametrize(("mode", "channels"), [("RGB", 3), ("L", 1)])
 def test_pictures_stay_eight_bit(mode, channels):
     data = dataset_of(Listed((Image.new(mode, (5, 4), (51,) * channels if channels > 1 else 51), 0)))
@@ -67,11 +83,17 @@ def test_what_cannot_be_read_is_refused():
     assert refused((x, 0), (x.int(), 0)) == (
         "example 1 must be torch.float32 of shape (2,), as the first is, got torch.int32 of shape (2,)"
     )
-    assert refused((x, "cat")) == "the label of example 0 must be a whole number, got 'cat'"
-    assert refused((x, 0.5)) == "the label of example 0 must be a whole number, got '0.5'"
-    assert refused((x, torch.tensor([0, 1]))) == "the label of example 0 must be a whole number, got 'tensor([0, 1])'"
-    assert refused(x) == "example 0 must be (input, label), got Tensor"
-    assert refused((x, 0, 1)) == "example 0 must be (input, label), got 3 values"
+    assert refused((x, "cat")) == "the target of example 0 must be a number, an array or a tensor, got 'cat'"
+    assert refused((x, None)) == "the target of example 0 must be a number, an array or a tensor, got 'None'"
+    assert refused((x, True)) == "the target of example 0 must be a number, got True: write 0 or 1"
+    assert refused((x, 1), (x, 0.5)) == (
+        "the target of example 1 must be torch.int64 of shape (), as the first is, got torch.float32 of shape ()"
+    )
+    assert refused((x, [0, 1]), (x, [0])) == (
+        "the target of example 1 must be torch.int64 of shape (2,), as the first is, got torch.int64 of shape (1,)"
+    )
+    assert refused(x) == "example 0 must be (input, target), got Tensor"
+    assert refused((x, 0, 1)) == "example 0 must be (input, target), got 3 values"
     assert refused(("text", 0)) == (
         "the input of example 0 must be a tensor, an array of numbers or a picture, got str"
     )

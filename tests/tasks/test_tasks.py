@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 import pickle
+import re
+from pathlib import Path
 
 import pytest
 import torch
@@ -280,6 +282,20 @@ def test_what_is_wrong_with_a_task_of_one_s_own_is_one_line(changes, message):
 
     with pytest.raises(ValueError, match=message):
         try_task(dataclasses.replace(OWN, **changes), torch.ones(2, 1), torch.zeros(2))
+
+
+def test_the_page_on_tasks_shows_one_that_trains():
+    """Of 90 % quantiles 0 and targets 2 and −2: 0.9·2 and 0.1·2, one of two covered."""
+    page = Path(__file__).parents[2] / "docs" / "how-to" / "your_own_task.md"
+    named: dict = {}
+    for block in re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL):
+        exec(block, named)
+    task = named["quantiles"]()
+    outputs, targets = torch.zeros(2, 1), torch.tensor([2.0, -2.0])
+    try_task(task, outputs, targets)
+    assert float(task.loss(outputs, targets)) == pytest.approx(1.0)
+    assert measured(task, outputs, targets) == {"pinball_loss": pytest.approx(1.0), "coverage": 0.5}
+    assert named["rank"].of(torch.tensor([[1.0, 1.0], [2.0, 3.0]])) == pytest.approx(1.0, rel=1e-4)
 
 
 def test_metrics_have_names_of_their_own():

@@ -13,6 +13,7 @@ from fedfibos.common.user_code import find, is_own, naming
 from fedfibos.common.validation import ExperimentError, check_name, checked
 from fedfibos.config.choices import field_names
 from fedfibos.config.limits import CONFIG
+from fedfibos.data.forms.targets import CLASSES, Wanted
 from fedfibos.tasks import TASKS, Task
 from fedfibos.tasks.own import guarded_task
 
@@ -52,6 +53,12 @@ class TaskChoice:
                 key = next(iter(self.settings))
                 raise ExperimentError(f"{self.name} is a value and has no settings, got {key}", f"task.{key}")
         return self
+
+    def wanted(self) -> Wanted:
+        """What the task wants as targets of data that lie in files."""
+        if is_own(self.name):
+            return CLASSES if self._own().classes else Wanted("any", self.name)
+        return Wanted(TASKS[self.name].targets, self.name, self.settings.get("ignore", -100))
 
     def build(self, targets: Tensor, classes: tuple[str, ...]) -> Task:
         """The task on a data set.

@@ -12,6 +12,7 @@ from fedfibos.common.user_code import find
 from fedfibos.data import ag_news, digits, fashion_mnist
 from fedfibos.data.cifar import CIFAR10, CIFAR100
 from fedfibos.data.forms.form import FORMS, form_of, options_of_form, read_form
+from fedfibos.data.forms.targets import CLASSES, Wanted
 from fedfibos.data.images import ImageData, TensorData
 from fedfibos.data.split import Split
 from fedfibos.data.texts import TextData, TokenData
@@ -26,6 +27,7 @@ __all__ = [
     "TensorData",
     "TextData",
     "TokenData",
+    "Wanted",
     "catalogue",
     "incomplete",
     "load",
@@ -74,7 +76,12 @@ class Found:
     missing: str | None
 
 
-def load(name: str, data_dir: Path | None = None, options: Mapping[str, Any] | None = None) -> Split:
+def load(
+    name: str,
+    data_dir: Path | None = None,
+    options: Mapping[str, Any] | None = None,
+    wanted: Wanted = CLASSES,
+) -> Split:
     """Load a data set: its train and test split.
 
     Args:
@@ -84,6 +91,7 @@ def load(name: str, data_dir: Path | None = None, options: Mapping[str, Any] | N
         data_dir: The data folder; default: the environment variable FEDFIBOS_DATA. Where the data set
             has a usual place of its own (Debian's for Fashion-MNIST), that is looked at next.
         options: Of a form, or of a user's own function.
+        wanted: What the task wants as targets of a form: the same column is a class or a number.
 
     Raises:
         ValueError: Unknown name or option (names the nearest), or files (or what a user's function gives) that are not
@@ -92,7 +100,7 @@ def load(name: str, data_dir: Path | None = None, options: Mapping[str, Any] | N
     """
     folder, options = _data_folder(data_dir), options or {}
     if form_of(name) is not None:
-        return replace(read_form(name, folder, options), name=name)
+        return replace(read_form(name, folder, options, wanted), name=name)
     source = find("data.name", name, DATA_SETS)
     if not isinstance(source, Source):
         split = source(folder, **options)

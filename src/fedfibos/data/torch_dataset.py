@@ -18,13 +18,16 @@ LOG = logging.getLogger(__name__)
 def dataset_of(dataset: Any) -> TensorData | ImageData:
     """The examples of a map-style PyTorch data set, each read once.
 
+    Whole numbers as targets become int64, others float32; arrays and tensors keep their shape. Which of them a task can
+    have, the task says itself.
+
     8-bit images of shape ``(channels, height, width)`` stay 8-bit, and a batch of them is in [0, 1]; so do pictures of
     Pillow. Other inputs are given to the model as they are, Python's and numpy's floats as float32. What the data set
     draws at random is drawn here, once.
 
     Args:
-        dataset: Has a length, and gives (input, label) for every position: a tensor, an array or a picture, and a whole
-            number.
+        dataset: Has a length, and gives (input, target) for every position: a tensor, an array or a picture, and a
+            number, an array or a tensor.
 
     Raises:
         ValueError: It is none, or an example is not like that, or of another shape or dtype than the first; one line.
@@ -41,21 +44,16 @@ def dataset_of(dataset: Any) -> TensorData | ImageData:
         raise ValueError("dataset must have examples, got none")
     LOG.info("reading %s examples of %s", f"{len(dataset):,}", type(dataset).__name__)
     inputs: list[Tensor] = []
-    labels: list[int] = []
+    targets: list[Tensor] = []
     for position in range(len(dataset)):
-        value, label = _pair(_read(dataset, position), position)
-        if inputs and (value.shape, value.dtype) != (inputs[0].shape, inputs[0].dtype):
-            raise ValueError(
-                f"example {position} must be {inputs[0].dtype} of shape {tuple(inputs[0].shape)}, as the first is, got "
-                f"{value.dtype} of shape {tuple(value.shape)}"
-            )
-        inputs.append(value)
-        labels.append(label)
-    together = torch.stack(inputs)
+        value, target = _pair(_read(dataset, position), position)
+        _add(inputs, value, f"example {position}")
+        _add(targets, target, f"the target of example {position}")
+    together, labels = torch.stack(inputs), torch.stack(targets)
     if together.dtype == torch.uint8 and together.dim() == 4:
         channels = together.shape[1]
-        return ImageData(together, torch.tensor(labels), mean=(0.0,) * channels, std=(1.0,) * channels)
-    return TensorData(together, torch.tensor(labels))
+        return ImageData(together, labels, mean=(0.0,) * channels, std=(1.0,) * channels)
+    return TensorData(together, labels)
 
 
 def _read(dataset: Any, position: int) -> Any:
@@ -65,16 +63,37 @@ def _read(dataset: Any, position: int) -> Any:
         raise UserCodeError(f"{describe_error(error)} (example {position} cannot be read)") from error
 
 
-def _pair(example: Any, position: int) -> tuple[Tensor, int]:
+def _add(found: list[Tensor], value: Tensor, what: str) -> None:
+    """Append it, once it is seen to be like the first."""
+    if found and (value.shape, value.dtype) != (found[0].shape, found[0].dtype):
+        raise ValueError(
+            f"{what} must be {found[0].dtype} of shape {tuple(found[0].shape)}, as the first is, got "
+            f"{value.dtype} of shape {tuple(value.shape)}"
+        )
+    found.append(value)
+
+
+def _pair(example: Any, position: int) -> tuple[Tensor, Tensor]:
     if not isinstance(example, tuple | list) or len(example) != 2:
         got = f"{len(example)} values" if isinstance(example, tuple | list) else type(example).__name__
-        raise ValueError(f"example {position} must be (input, label), got {got}")
-    value, label = example
-    if isinstance(label, Tensor | np.ndarray | np.generic) and np.prod(label.shape) == 1:
-        label = label.item()
-    if isinstance(label, bool) or not isinstance(label, int):
-        raise ValueError(f"the label of example {position} must be a whole number, got {str(label)[:40]!r}")
-    return _tensor(value, position), label
+        raise ValueError(f"example {position} must be (input, target), got {got}")
+    return _tensor(example[0], position), _target(example[1], position)
+
+
+def _target(value: Any, position: int) -> Tensor:
+    if isinstance(value, Tensor | np.ndarray | np.generic) and np.prod(value.shape) == 1:
+        value = value.item()
+    if isinstance(value, bool):
+        raise ValueError(f"the target of example {position} must be a number, got {value}: write 0 or 1")
+    try:
+        array = value.detach() if isinstance(value, Tensor) else torch.from_numpy(np.array(value))
+    except (TypeError, ValueError):
+        raise ValueError(
+            f"the target of example {position} must be a number, an array or a tensor, got {str(value)[:40]!r}"
+        ) from None
+    if array.is_floating_point():
+        return array.float()
+    return array if array.dtype == torch.bool else array.long()
 
 
 def _tensor(value: Any, position: int) -> Tensor:

@@ -26,6 +26,8 @@ from fedfibos.config.experiment import Experiment
 from fedfibos.config.idle import idle
 from fedfibos.data import Split, incomplete, load
 from fedfibos.data.finite import check_finite
+from fedfibos.data.forms.form import form_of
+from fedfibos.data.forms.targets import CLASSES
 from fedfibos.data.matching import matching_test_split, own_test_split, proportional_test_split
 from fedfibos.data.partition import BY_CLASS, Scheme, partition
 from fedfibos.data.split import check_parts
@@ -114,7 +116,9 @@ def work_of(experiment: Experiment, split: Split, population: Population) -> Wor
 
 def load_published(experiment: Experiment, data_dir: Path | None, warn: Warn) -> Split:
     """The data as they are published, with held-out training examples for the test set where the run wants that."""
-    split = load(experiment.data.name, data_dir, experiment.data.options)
+    data = experiment.data
+    wanted = CLASSES if form_of(data.name) is None else experiment.task.wanted()
+    split = load(data.name, data_dir, data.options, wanted)
     for line in incomplete(split):
         warn(line)
     if experiment.evaluation.validation:

@@ -13,7 +13,7 @@ from torch.nn.functional import cross_entropy, kl_div
 
 from fedfibos.common.extras import extra
 from fedfibos.tasks.class_scores import balanced_accuracy, macro_f1
-from fedfibos.tasks.task import Metric, Share, Task, check_shape, check_weights
+from fedfibos.tasks.task import Kind, Metric, Share, Task, check_shape, check_weights
 
 
 @dataclass(frozen=True)
@@ -35,6 +35,7 @@ class Classification:
     per_class: bool = False
 
     needs_classes: ClassVar[bool] = True
+    targets: ClassVar[Kind] = "classes"
 
     def task(self, targets: Tensor, classes: tuple[str, ...]) -> Task:
         """The task on a data set.

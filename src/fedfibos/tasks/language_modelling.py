@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from fedfibos.tasks.task import Metric, Task, check_shape
+from fedfibos.tasks.task import Kind, Metric, Task, check_shape
 
 
 @dataclass(frozen=True)
@@ -27,6 +27,7 @@ class LanguageModelling:
     ignore: int = -100
 
     needs_classes: ClassVar[bool] = False
+    targets: ClassVar[Kind] = "tokens"
 
     def task(self, targets: Tensor, classes: tuple[str, ...]) -> Task:
         """The task on a data set, whose classes, where it names any, are its tokens."""

@@ -12,7 +12,7 @@ from torch.nn.functional import binary_cross_entropy_with_logits, logsigmoid
 
 from fedfibos.common.extras import extra
 from fedfibos.tasks.classification import named
-from fedfibos.tasks.task import Metric, Task, check_shape, check_weights
+from fedfibos.tasks.task import Kind, Metric, Task, check_shape, check_weights
 
 
 @dataclass(frozen=True)
@@ -32,6 +32,7 @@ class MultiLabel:
     per_class: bool = False
 
     needs_classes: ClassVar[bool] = True
+    targets: ClassVar[Kind] = "marks"
 
     def __post_init__(self) -> None:
         if not 0.0 < self.threshold < 1.0:

@@ -11,7 +11,7 @@ from pydantic import Field
 from torch import Tensor
 from torch.nn.functional import huber_loss, l1_loss, mse_loss
 
-from fedfibos.tasks.task import Metric, Task, check_shape
+from fedfibos.tasks.task import Kind, Metric, Task, check_shape
 
 
 @dataclass(frozen=True)
@@ -28,6 +28,7 @@ class Regression:
     delta: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1.0
 
     needs_classes: ClassVar[bool] = False
+    targets: ClassVar[Kind] = "numbers"
 
     def task(self, targets: Tensor, classes: tuple[str, ...]) -> Task:
         """The task on a data set; see :meth:`fedfibos.tasks.classification.Classification.task`."""

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from fedfibos.tasks.classification import named
-from fedfibos.tasks.task import Metric, Task, check_shape, check_weights
+from fedfibos.tasks.task import Kind, Metric, Task, check_shape, check_weights
 
 
 @dataclass(frozen=True)
@@ -32,6 +32,7 @@ class Segmentation:
     per_class: bool = False
 
     needs_classes: ClassVar[bool] = True
+    targets: ClassVar[Kind] = "maps"
 
     def task(self, targets: Tensor, classes: tuple[str, ...]) -> Task:
         """The task on a data set; see :meth:`fedfibos.tasks.classification.Classification.task`."""

@@ -14,6 +14,9 @@ from torch import Tensor
 
 Share = Annotated[float, Field(ge=0, lt=1)]
 
+Kind = Literal["classes", "marks", "numbers", "maps", "tokens", "any"]
+"""Which targets a task wants of data that lie in files; see ``fedfibos.data.forms.targets``."""
+
 Loss = Callable[[Tensor, Tensor], Tensor]
 """(outputs, targets) of a batch -> its mean loss, a scalar. Of a batch of one: the loss of that example."""
 

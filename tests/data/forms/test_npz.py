@@ -63,9 +63,13 @@ def test_what_is_no_such_file_is_refused(tmp_path):
     assert refused(name).startswith(f"{file}: an array must be one of 'train_images', ")
     assert refused(name).endswith("got 'test_labels'; did you mean 'test_images'?")
     name = written(tmp_path, content | {"train_labels": np.zeros((6, 14), dtype=np.uint8)})
-    assert refused(name) == f"{file}: train_labels must be one label an example, got 14 (many labels at once)"
+    assert refused(name) == (
+        f"{file}: train_labels must be one class an example, text or a whole number, as task.name = 'classification' "
+        "wants, got uint8 of shape (6, 14); numbers are predicted by task.name = 'regression', many labels at once by "
+        "'multilabel'"
+    )
     name = written(tmp_path, content | {"train_labels": np.zeros((5, 1), dtype=np.uint8)})
-    assert refused(name) == f"{file}: train_labels must be 6 integers, got uint8 of shape (5, 1)"
+    assert refused(name) == f"{file}: train_labels must have 6 rows, one an image, got 5"
     name = written(tmp_path, content | {"test_images": np.zeros((3, 8, 8), dtype=np.uint8)})
     assert refused(name) == f"{file}: training and test images must have one shape, got (4, 4) and (8, 8)"
     name = written(tmp_path, content | {"test_images": np.zeros((3, 4, 4), dtype=np.float32)})

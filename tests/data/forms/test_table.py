@@ -134,7 +134,7 @@ def test_lists_of_numbers_in_a_parquet_file(tmp_path):
         (ROWS, {"label": "kind", "inputs": ["weight"], "crop_and_flip": True}, "data.options.crop_and_flip is for 8-bit images, these are none"),  # noqa: E501
         (ROWS, {**MINE, "size": [2, 2]}, "data.options.size and colour are for images, name their column with image"),
         (ROWS.replace("weight", "height"), MINE, "columns must have different names, got 'height' twice"),
-        ("height,label\n1,0.5\n2,1\n", {}, "column 'label' must hold text or whole numbers, one label a row, got double"),  # noqa: E501
+        ("height,label\n1,0.5\n2,1\n", {}, "column 'label' must hold text or whole numbers, one label a row, got double; numbers are predicted by task.name = 'regression'"),  # noqa: E501
         ("height,label\n", {}, "it must have examples, got none"),
         ("height,label\n1,a\n2,a\n", {}, "it must have at least 2 classes, got 'a' alone"),
         ("label\na\nb\n", {}, "it must have a column of inputs beside the label, got none"),

@@ -1,23 +1,44 @@
-"""Columns of an Arrow table as labels, owners and inputs; gaps and mixed types are refused, by column and row."""
+"""What a table's columns are, by their names, and the split that comes of it."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import torch
+from pydantic import BeforeValidator
 from torch import Tensor
 
-from fedfibos.common.validation import did_you_mean, listed
+from fedfibos.common.validation import toml_text
+from fedfibos.data.forms.label_columns import (
+    Table,
+    column_of,
+    is_list,
+    is_text,
+    labels_of_tables,
+    listed_columns,
+    targets_of_tables,
+)
 from fedfibos.data.forms.pictures import Colour, Size, decode_pictures
-from fedfibos.data.forms.rows import Names, Rows, Share, SplitSeed, split_of
+from fedfibos.data.forms.rows import Rows, Share, SplitSeed, split_of
+from fedfibos.data.forms.targets import Targets, Wanted
 from fedfibos.data.split import Split
 
-FEW = 12
-"""Columns that a message lists."""
+
+def _columns(value: object) -> object:
+    """One column, or several different ones."""
+    if isinstance(value, str):
+        return value
+    names = tuple(value) if isinstance(value, list | tuple) else ()
+    if not names or len(set(names)) < len(names) or not all(isinstance(name, str) for name in names):
+        raise ValueError(f"label must be a column, or several different ones, got {toml_text(value)}")
+    return names
+
+
+Label = Annotated[str | tuple[str, ...], BeforeValidator(_columns)]
 
 
 @dataclass(frozen=True)
@@ -25,9 +46,10 @@ class TableOptions:
     """Which column is what, and which rows are for testing.
 
     Attributes:
-        label: Column of the classes: text, or whole numbers.
+        label: Column of what is to be learnt: classes, text or whole numbers; of another task numbers, or lists. Or
+            several columns: those of numbers, or with 0 and 1 of the labels of ``multilabel``.
         inputs: Columns of numbers that the model reads; without it, and without ``text`` and ``image``, every column
-            but the label and the owner.
+            but the labels and the owner.
         text: Column of texts, in place of ``inputs``.
         image: Column of images, encoded or as names of files beside the table, in place of ``inputs``.
         owner: Column that says whose an example is; ``data.partition.scheme = "natural"`` makes each owner a client.
@@ -43,7 +65,7 @@ class TableOptions:
         crop_and_flip: Whether training images are cropped and mirrored at random.
     """
 
-    label: str = "label"
+    label: Label = "label"
     inputs: tuple[str, ...] | None = None
     text: str | None = None
     image: str | None = None
@@ -65,29 +87,24 @@ class TableOptions:
             raise ValueError(f"delimiter must be one character, got {self.delimiter!r}")
         if self.inputs is not None and (not self.inputs or len(set(self.inputs)) < len(self.inputs)):
             raise ValueError(f"inputs must be different columns, one at least, got {list(self.inputs)}")
+        if both := [name for name in self.labels if self.inputs is not None and name in self.inputs]:
+            raise ValueError(f"inputs must not be what is to be learnt, got {both[0]!r}, which is a label too")
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The columns of what is to be learnt."""
+        return (self.label,) if isinstance(self.label, str) else self.label
 
 
-@dataclass(frozen=True)
-class Table:
-    """An Arrow table and what messages call it.
-
-    Attributes:
-        rows: A ``pyarrow.Table``.
-        where: Its file.
-        folder: Where files that it names lie.
-    """
-
-    rows: Any
-    where: str
-    folder: Path
-
-
-def split_of_tables(tables: Sequence[Table], options: TableOptions, classes: tuple[str, ...] | None = None) -> Split:
+def split_of_tables(
+    tables: Sequence[Table], options: TableOptions, wanted: Wanted, classes: tuple[str, ...] | None = None
+) -> Split:
     """The split of a table, or of one of training and one of test examples.
 
     Args:
         tables: One or two.
         options: Which column is what.
+        wanted: What the task wants as targets.
         classes: Names of the classes that whole numbers are positions in; None: the labels that occur.
 
     Raises:
@@ -99,62 +116,44 @@ def split_of_tables(tables: Sequence[Table], options: TableOptions, classes: tup
             raise ValueError(f"{table.where}: columns must have different names, got {twice[0]!r} twice")
         if not table.rows.num_rows:
             raise ValueError(f"{table.where}: it must have examples, got none")
-    labels: list[Any] = [label for table in tables for label in _labels(table, options.label, "label")]
-    owners = None
-    if options.owner is not None:
-        owners = [owner for table in tables for owner in _labels(table, options.owner, "owner")]
-    for what, values in (("label", labels), ("owner", owners or [])):
-        if len({type(value) for value in values}) > 1:
-            raise ValueError(
-                f"{tables[1].where}: the {what} column must have the type that it has in {tables[0].where}, one has "
-                "text and the other numbers"
-            )
+    tokens: Tensor | None = None
+    if wanted.kind == "tokens":
+        tokens, targets = _tokens(tables, options, wanted)
+    else:
+        targets = targets_of_tables(tables, options.labels, wanted, classes)
+    owners = None if options.owner is None else labels_of_tables(tables, options.owner, "owner")
+    inputs = _inputs(tables, options) if tokens is None else tokens
     where = tables[0].where
-    rows = Rows(_inputs(tables, options), labels, len(tables[0].rows) if len(tables) > 1 else None, owners, classes)
-    numbers = isinstance(rows.inputs, Tensor) and rows.inputs.dtype != torch.uint8
+    rows = Rows(inputs, targets, len(tables[0].rows) if len(tables) > 1 else None, owners)
     return split_of(
         rows,
         where,
         options.test_share,
         options.split_seed,
         crop_and_flip=options.crop_and_flip,
-        standardise=options.standardise and numbers,
+        standardise=options.standardise and isinstance(inputs, Tensor) and inputs.dtype == torch.float32,
     )
 
 
-def _column(table: Table, name: str, what: str) -> Any:
-    """A column without gaps."""
-    names = table.rows.column_names
-    if name not in names:
-        known = listed(names) if len(names) <= FEW else f"one of its {len(names)} columns"
-        raise ValueError(f"{table.where}: data.options.{what} must be {known}, got {name!r}{did_you_mean(name, names)}")
-    column = table.rows[name]
-    if column.null_count:
-        row = next(row for row, value in enumerate(column) if not value.is_valid)
+def _tokens(tables: Sequence[Table], options: TableOptions, wanted: Wanted) -> tuple[Tensor, Targets]:
+    """Token ids, and those to be predicted: a column of their own where the label names one, else the inputs."""
+    own = all(label in tables[0].rows.column_names for label in options.labels)
+    lists = [
+        field.name
+        for field in tables[0].rows.schema
+        if is_list(field.type) and not (own and field.name in options.labels)
+    ]
+    names = options.inputs or tuple(lists)
+    if len(names) != 1:
+        got = listed_columns(names) if names else "no column of lists"
         raise ValueError(
-            f"{table.where}: column {name!r} must have no gaps, got {column.null_count}, the first in row {row}"
+            f"{tables[0].where}: data.options.inputs must be the one column of token ids, lists of whole numbers, as "
+            f"task.name = {wanted.task!r} wants, got {got}"
         )
-    return column
-
-
-def _labels(table: Table, name: str, what: str) -> Names:
-    """Text or whole numbers."""
-    import pyarrow
-
-    column = _column(table, name, what)
-    kind = column.type.value_type if pyarrow.types.is_dictionary(column.type) else column.type
-    values: list[Any] = column.to_pylist()
-    if pyarrow.types.is_integer(kind):
-        return values
-    if pyarrow.types.is_boolean(kind):
-        return [str(value).lower() for value in values]
-    if _is_text(kind):
-        if "" in values:
-            raise ValueError(f"{table.where}: column {name!r} must have no gaps, got '' in row {values.index('')}")
-        return values
-    if pyarrow.types.is_floating(kind) and all(float(value).is_integer() for value in values):
-        return [int(value) for value in values]
-    raise ValueError(f"{table.where}: column {name!r} must hold text or whole numbers, one {what} a row, got {kind}")
+    inputs = targets_of_tables(tables, names, wanted, None)
+    targets = targets_of_tables(tables, options.labels, wanted, None) if own else inputs
+    assert isinstance(inputs.values, Tensor)
+    return inputs.values, targets
 
 
 def _inputs(tables: Sequence[Table], options: TableOptions) -> Tensor | tuple[str, ...]:
@@ -164,7 +163,7 @@ def _inputs(tables: Sequence[Table], options: TableOptions) -> Tensor | tuple[st
     image = options.image
     if names is None and image is None:
         columns = tables[0].rows.column_names
-        rest = tuple(name for name in columns if name not in (options.label, options.owner))
+        rest = tuple(name for name in columns if name not in (*options.labels, options.owner))
         encoded = [name for name in rest if _is_encoded(tables[0].rows.schema.field(name).type)]
         image = encoded[0] if len(encoded) == 1 else None
         names = rest
@@ -183,8 +182,8 @@ def _numbers(table: Table, names: Sequence[str]) -> Tensor:
     """Columns of numbers side by side, float32; one column of lists as it is."""
     import pyarrow
 
-    kinds = [_column(table, name, "inputs").type for name in names]
-    if len(names) == 1 and _is_list(kinds[0]):
+    kinds = [column_of(table, name, "inputs").type for name in names]
+    if len(names) == 1 and is_list(kinds[0]):
         return _lists(table, names[0])
     for name, kind in zip(names, kinds, strict=True):
         if not (pyarrow.types.is_integer(kind) or pyarrow.types.is_floating(kind) or pyarrow.types.is_boolean(kind)):
@@ -205,8 +204,8 @@ def _lists(table: Table, name: str) -> Tensor:
 
 
 def _texts(table: Table, name: str) -> list[str]:
-    column = _column(table, name, "text")
-    if not _is_text(column.type):
+    column = column_of(table, name, "text")
+    if not is_text(column.type):
         raise ValueError(f"{table.where}: column {name!r} must hold texts, got {column.type}")
     texts = [" ".join(text.split()) for text in column.to_pylist()]
     if "" in texts:
@@ -218,7 +217,7 @@ def _images(tables: Sequence[Table], name: str, options: TableOptions) -> Tensor
     sources: list[Path | bytes] = []
     called = []
     for table in tables:
-        for row, value in enumerate(_column(table, name, "image").to_pylist()):
+        for row, value in enumerate(column_of(table, name, "image").to_pylist()):
             where = f"{table.where}: image in row {row}"
             encoded = value.get("bytes") if isinstance(value, dict) else value
             file = value.get("path") if isinstance(value, dict) else value
@@ -231,21 +230,6 @@ def _images(tables: Sequence[Table], name: str, options: TableOptions) -> Tensor
                 raise ValueError(f"{where} must be bytes or the name of a file, got {type(value).__name__}")
             called.append(where)
     return decode_pictures(sources, called, tables[0].where, options.size, options.colour)
-
-
-def _is_text(kind: Any) -> bool:
-    import pyarrow
-
-    return bool(pyarrow.types.is_string(kind) or pyarrow.types.is_large_string(kind))
-
-
-def _is_list(kind: Any) -> bool:
-    import pyarrow
-
-    kinds = pyarrow.types
-    if isinstance(kind, pyarrow.ExtensionType):
-        kind = kind.storage_type
-    return bool(kinds.is_list(kind) or kinds.is_large_list(kind) or kinds.is_fixed_size_list(kind))
 
 
 def _is_encoded(kind: Any) -> bool:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from fedfibos.data.forms.pictures import Colour, Size, decode_pictures
 from fedfibos.data.forms.rows import Rows, Share, SplitSeed, split_of
+from fedfibos.data.forms.targets import Targets, Wanted
 from fedfibos.data.split import Split
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm")
@@ -32,15 +33,17 @@ class FolderOptions:
     split_seed: SplitSeed = 0
 
 
-def read_folder(path: Path, options: FolderOptions) -> Split:
+def read_folder(path: Path, options: FolderOptions, wanted: Wanted) -> Split:
     """Read ``PATH/class/image``, or ``PATH/train/class/image`` and ``PATH/test/class/image``.
 
     The classes are the folders' names, in order. What begins with a dot is passed over.
 
     Raises:
-        ValueError: No folders of images, an empty one, an image that cannot be read, or images of several sizes; one
-            line.
+        ValueError: No folders of images, an empty one, an image that cannot be read, images of several sizes, or a task
+            that wants no classes; one line.
     """
+    if wanted.kind not in ("classes", "any"):
+        raise wanted.refusal(f"{path}: targets", "the folder that an image lies in, its class")
     halves = [path / "train", path / "test"]
     if all(half.is_dir() and _folders(half) for half in halves):
         train, test = _images(halves[0]), _images(halves[1])
@@ -49,7 +52,7 @@ def read_folder(path: Path, options: FolderOptions) -> Split:
     files = [*train, *test]
     names = [str(file) for _, file in files]
     pixels = decode_pictures([file for _, file in files], names, str(path), options.size, options.colour)
-    rows = Rows(pixels, [label for label, _ in files], num_train=len(train) if halves else None)
+    rows = Rows(pixels, Targets([label for label, _ in files]), num_train=len(train) if halves else None)
     return split_of(rows, str(path), options.test_share, options.split_seed, crop_and_flip=options.crop_and_flip)
 
 

@@ -15,6 +15,7 @@ from fedfibos.data.forms.hf import read_hf
 from fedfibos.data.forms.leaf import LeafOptions, read_leaf
 from fedfibos.data.forms.npz import NpzOptions, read_npz
 from fedfibos.data.forms.table import read_csv, read_parquet
+from fedfibos.data.forms.targets import CLASSES, Wanted
 from fedfibos.data.split import Split
 
 
@@ -24,12 +25,12 @@ class Form:
 
     Attributes:
         options: Dataclass of its options.
-        read: The split at a path, with such options.
+        read: The split at a path, with such options, and with targets as a task wants them.
         place: ``file``, ``folder``, or ``file or folder``.
     """
 
     options: type[Any]
-    read: Callable[[Path, Any], Split]
+    read: Callable[[Path, Any, Wanted], Split]
     place: str
 
 
@@ -67,13 +68,14 @@ def options_of_form(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
     return dataclasses.asdict(checked(form.options, dict(given), "data.options"))
 
 
-def read_form(name: str, data_folder: Path | None, options: Mapping[str, Any]) -> Split:
+def read_form(name: str, data_folder: Path | None, options: Mapping[str, Any], wanted: Wanted = CLASSES) -> Split:
     """The split that ``form:PATH`` names.
 
     Args:
         name: ``form:PATH``. A relative path is looked for in the current folder, then in the data folder.
         data_folder: Where else to look, or None.
         options: Of the form.
+        wanted: What the task wants as targets.
 
     Raises:
         FileNotFoundError: Nothing is there.
@@ -86,7 +88,7 @@ def read_form(name: str, data_folder: Path | None, options: Mapping[str, Any]) -
     if not (("file" in form.place and path.is_file()) or ("folder" in form.place and path.is_dir())):
         found = "a folder" if path.is_dir() else "a file" if path.is_file() else "neither"
         raise ValueError(f"data.name = {name!r}: {path} must be a {form.place}, got {found}")
-    return form.read(path, chosen)
+    return form.read(path, chosen, wanted)
 
 
 def _located(text: str, data_folder: Path | None, name: str) -> Path:

@@ -7,13 +7,15 @@ from typing import Any
 
 from fedfibos.common.extras import extra
 from fedfibos.common.validation import check_name
-from fedfibos.data.forms.columns import Table, TableOptions, split_of_tables
+from fedfibos.data.forms.columns import TableOptions, split_of_tables
+from fedfibos.data.forms.label_columns import Table
+from fedfibos.data.forms.targets import Wanted
 from fedfibos.data.split import Split
 
 TRAIN, TEST = "train", "test"
 
 
-def read_hf(path: Path, options: TableOptions) -> Split:
+def read_hf(path: Path, options: TableOptions, wanted: Wanted) -> Split:
     """Read the splits ``train`` and ``test`` (or the one that ``options.test`` names), or the one data set there is.
 
     A label column that names its classes keeps their names and their order.
@@ -40,10 +42,15 @@ def read_hf(path: Path, options: TableOptions) -> Split:
         raise ValueError(f"{path}: data.options.test names a split, this folder holds one data set without splits")
     else:
         parts = {"": found}
-    feature = next(iter(parts.values())).features.get(options.label)
+    features = next(iter(parts.values())).features
+    feature = features.get(options.labels[0]) if len(options.labels) == 1 else None
+    if wanted.kind == "marks":
+        feature = getattr(feature, "feature", None)  # lists of an example's labels
+    if wanted.kind not in ("classes", "marks", "any"):
+        feature = None
     classes = tuple(feature.names) if isinstance(feature, datasets.ClassLabel) else None
     tables = [_table(data, f"{path}, {name}" if name else str(path), path) for name, data in parts.items()]
-    return split_of_tables(tables, options, classes)
+    return split_of_tables(tables, options, wanted, classes)
 
 
 def _table(data: Any, where: str, path: Path) -> Table:

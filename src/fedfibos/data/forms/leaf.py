@@ -19,10 +19,11 @@ from pydantic import Field
 from torch import Tensor
 
 from fedfibos.data.forms.rows import Rows, Share, SplitSeed, split_of
+from fedfibos.data.forms.targets import Targets, Wanted, targets_of
 from fedfibos.data.split import Split
 
 Side = Annotated[int, Field(ge=1, le=2**31)]
-Example = tuple[Any, str | int, str]
+Example = tuple[Any, Any, str]
 """Input, label, user."""
 
 
@@ -43,7 +44,7 @@ class LeafOptions:
     split_seed: SplitSeed = 0
 
 
-def read_leaf(path: Path, options: LeafOptions) -> Split:
+def read_leaf(path: Path, options: LeafOptions, wanted: Wanted) -> Split:
     """Read all JSON files of ``PATH/train`` and ``PATH/test``, or those of PATH, or the file PATH.
 
     Raises:
@@ -51,33 +52,52 @@ def read_leaf(path: Path, options: LeafOptions) -> Split:
     """
     halves = [path / "train", path / "test"]
     if all(half.is_dir() for half in halves):
-        train, test = (list(_examples(half)) for half in halves)
+        train, test = (list(_examples(half, wanted)) for half in halves)
         for half, found in zip(halves, (train, test), strict=True):
             if not found:
                 raise ValueError(f"{half}: it must have examples, got none")
     else:
-        train, test, halves = list(_examples(path)), [], []
+        train, test, halves = list(_examples(path, wanted)), [], []
     examples = [*train, *test]
     if not examples:
         raise ValueError(f"{path}: it must have examples, got none")
-    labels: list[Any] = [label for _, label, _ in examples]
-    if len({type(label) for label in labels}) > 1:
-        raise ValueError(f"{path}: labels must be all text or all whole numbers, got both")
     owners = [user for _, _, user in examples]
-    inputs = _inputs([value for value, _, _ in examples], owners, options, path)
-    rows = Rows(inputs, labels, len(train) if halves else None, owners)
+    if wanted.kind == "tokens":
+        targets = _targets([value for value, _, _ in examples], wanted, f"{path}: inputs")
+        assert isinstance(targets.values, Tensor)
+        inputs: Tensor | tuple[str, ...] = targets.values
+    else:
+        targets = _targets([label for _, label, _ in examples], wanted, f"{path}: labels")
+        inputs = _inputs([value for value, _, _ in examples], owners, options, path)
+    rows = Rows(inputs, targets, len(train) if halves else None, owners)
     return split_of(rows, str(path), options.test_share, options.split_seed)
 
 
-def _examples(path: Path) -> Iterator[Example]:
+def _targets(values: list[Any], wanted: Wanted, where: str) -> Targets:
+    kinds = {type(value) for value in values}
+    if str in kinds and len(kinds) > 1:
+        raise ValueError(f"{where} must be all text or all whole numbers, got both")
+    if wanted.kind == "classes" or (kinds == {str} and wanted.kind == "any"):
+        return Targets(values)
+    if kinds - {int, float, list}:
+        raise wanted.refusal(where, ", ".join(sorted(kind.__name__ for kind in kinds)))
+    try:
+        return targets_of(np.array(values), wanted, where)
+    except ValueError as error:
+        if "inhomogeneous" not in str(error):
+            raise
+        raise wanted.refusal(where, "lists of several lengths") from None
+
+
+def _examples(path: Path, wanted: Wanted) -> Iterator[Example]:
     files = [path] if path.is_file() else sorted(file for file in path.glob("*.json") if file.is_file())
     if not files:
         raise ValueError(f"{path}: must hold .json files of LEAF's layout, got none")
     for file in files:
-        yield from _of_file(file)
+        yield from _of_file(file, wanted)
 
 
-def _of_file(file: Path) -> Iterator[Example]:
+def _of_file(file: Path, wanted: Wanted) -> Iterator[Example]:
     try:
         content = json.loads(file.read_text(encoding="utf-8"))
     except (ValueError, RecursionError) as error:
@@ -90,16 +110,16 @@ def _of_file(file: Path) -> Iterator[Example]:
     if not isinstance(users, list):
         raise ValueError(f"{file}: users must be a list of names, got {type(users).__name__}")
     for user in users:
-        yield from _of_user(file, str(user), content["user_data"].get(str(user)))
+        yield from _of_user(file, str(user), content["user_data"].get(str(user)), wanted)
 
 
-def _of_user(file: Path, user: str, data: object) -> Iterator[Example]:
+def _of_user(file: Path, user: str, data: object, wanted: Wanted) -> Iterator[Example]:
     if not isinstance(data, dict) or not all(isinstance(data.get(key), list) for key in ("x", "y")):
         raise ValueError(f"{file}: user {user!r} must have the lists x and y in user_data, got {_kinds(data)}")
     if len(data["x"]) != len(data["y"]):
         raise ValueError(f"{file}: user {user!r} must have a label an input, got {len(data['y'])} for {len(data['x'])}")
     for value, label in zip(data["x"], data["y"], strict=True):
-        if isinstance(label, bool) or not isinstance(label, str | int):
+        if wanted.kind == "classes" and (isinstance(label, bool) or not isinstance(label, str | int)):
             raise ValueError(f"{file}: labels must be text or whole numbers, got {label!r:.60} of user {user!r}")
         yield value, label, user
 

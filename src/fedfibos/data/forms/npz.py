@@ -2,7 +2,7 @@
 
 J. Yang et al., MedMNIST v2, Scientific Data 10:41, 2023: ``train_images``, ``train_labels``, and the same of ``val``
 and ``test``. Images are uint8: ``(n, height, width)``, ``(n, height, width, 3)``, or volumes ``(n, depth, height,
-width)``. Labels are ``(n, 1)``.
+width)``. Labels are ``(n, 1)``; ``(n, labels)`` of many labels at once; of a task of another kind what it wants.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from torch import Tensor
 
 from fedfibos.common.validation import check_name
 from fedfibos.data.forms.rows import Rows, split_of
+from fedfibos.data.forms.targets import Targets, Wanted, targets_of
 from fedfibos.data.split import Split
 
 
@@ -37,7 +38,7 @@ class NpzOptions:
     crop_and_flip: bool = False
 
 
-def read_npz(path: Path, options: NpzOptions) -> Split:
+def read_npz(path: Path, options: NpzOptions, wanted: Wanted) -> Split:
     """Read the arrays of training and test examples; the others are not read.
 
     Raises:
@@ -61,12 +62,16 @@ def read_npz(path: Path, options: NpzOptions) -> Split:
         )
     if train.dtype != test.dtype:
         raise ValueError(f"{path}: training and test images must have one dtype, got {train.dtype} and {test.dtype}")
-    labels = [
-        _labels(array, len(images), name, path)
-        for array, images, name in ((train_labels, train, names[1]), (test_labels, test, names[3]))
-    ]
-    inputs = _inputs(np.concatenate([train, test]), path)
-    rows = Rows(inputs, [*labels[0].tolist(), *labels[1].tolist()], num_train=len(train))
+    if wanted.kind == "tokens":
+        inputs = targets = _targets([train, test], [names[0], names[2]], wanted, path)
+        assert isinstance(inputs.values, Tensor)
+        rows = Rows(inputs.values, targets, num_train=len(train))
+    else:
+        for labels, images, name in ((train_labels, train, names[1]), (test_labels, test, names[3])):
+            if len(labels) != len(images):
+                raise ValueError(f"{path}: {name} must have {len(images)} rows, one an image, got {len(labels)}")
+        targets = _targets([train_labels, test_labels], [names[1], names[3]], wanted, path)
+        rows = Rows(_inputs(np.concatenate([train, test]), path), targets, num_train=len(train))
     return split_of(rows, str(path), 0.0, 0, crop_and_flip=options.crop_and_flip)
 
 
@@ -80,12 +85,15 @@ def _array(arrays: Any, name: str, path: Path) -> NDArray[Any]:
     return array
 
 
-def _labels(labels: NDArray[Any], number: int, name: str, path: Path) -> NDArray[np.int64]:
-    if labels.ndim == 2 and labels.shape[1] > 1:
-        raise ValueError(f"{path}: {name} must be one label an example, got {labels.shape[1]} (many labels at once)")
-    if labels.shape not in ((number,), (number, 1)) or not np.issubdtype(labels.dtype, np.integer):
-        raise ValueError(f"{path}: {name} must be {number} integers, got {labels.dtype} of shape {labels.shape}")
-    return labels.reshape(number).astype(np.int64)
+def _targets(arrays: list[NDArray[Any]], names: list[str], wanted: Wanted, path: Path) -> Targets:
+    """Those of training and of test examples."""
+    train, test = arrays
+    for array, name in zip(arrays, names, strict=True):
+        if wanted.kind == "classes" and (array.dtype.kind not in "iu" or array.size != len(array)):
+            raise wanted.refusal(f"{path}: {name}", f"{array.dtype} of shape {array.shape}")
+    if train.shape[1:] != test.shape[1:]:
+        raise ValueError(f"{path}: {names[0]} and {names[1]} must have one shape, got {train.shape} and {test.shape}")
+    return targets_of(np.concatenate([train, test]), wanted, f"{path}: {names[0]}")
 
 
 def _inputs(images: NDArray[Any], path: Path) -> Tensor:

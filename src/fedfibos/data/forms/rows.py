@@ -13,6 +13,7 @@ from torch import Tensor
 
 from fedfibos.common.streams import stream
 from fedfibos.common.validation import toml_text
+from fedfibos.data.forms.targets import Targets
 from fedfibos.data.images import ImageData, TensorData
 from fedfibos.data.split import Split
 from fedfibos.data.texts import TextData
@@ -33,17 +34,15 @@ class Rows:
     Attributes:
         inputs: uint8 of shape ``(n, channels, height, width)`` are images, other tensors are given to the model as they
             are, strings are texts.
-        labels: Text or a number of every example.
+        targets: What is to be learnt of every example.
         num_train: How many of them are training examples; None: the test set is to be drawn.
         owners: Whose every example is; None where that is not known.
-        classes: Names of the classes that numbers are positions in; None: the labels that occur are the classes.
     """
 
     inputs: Tensor | tuple[str, ...]
-    labels: Names
+    targets: Targets
     num_train: int | None = None
     owners: Names | None = None
-    classes: tuple[str, ...] | None = None
 
 
 def split_of(
@@ -60,8 +59,8 @@ def split_of(
     Args:
         rows: The examples.
         where: The file or folder, for messages.
-        test_share: Where no test set is given: share of every owner's examples (of every class's, where owners are
-            unknown) that is drawn for it.
+        test_share: Where no test set is given: share of every owner's examples that is drawn for it; where owners are
+            unknown of every class's, and of all where there are no classes.
         split_seed: Of that draw.
         crop_and_flip: Whether training images are cropped and mirrored at random.
         standardise: Whether features get mean 0 and deviation 1 over the training examples.
@@ -72,13 +71,16 @@ def split_of(
     classes, labels = _classes(rows, where)
     owners = None if rows.owners is None else _numbered(rows.owners)
     if rows.num_train is None:
-        train, test = held_out(labels if owners is None else owners, labels, test_share, split_seed, where)
-        of = "class" if owners is None else "owner"
-        how = f"drawn: {100 * test_share:g} % of every {of}'s, split_seed {split_seed}"
+        is_class = isinstance(rows.targets.values, Sequence)
+        kinds = labels if is_class else torch.zeros(len(labels), dtype=torch.int64)
+        train, test = held_out(kinds if owners is None else owners, kinds, test_share, split_seed, where)
+        of = "every owner's" if owners is not None else "every class's" if is_class else "all"
+        how = f"drawn: {100 * test_share:g} % of {of}, split_seed {split_seed}"
     else:
         train, test = torch.arange(rows.num_train), torch.arange(rows.num_train, len(labels))
         how = "as the files have it"
-        _check_seen(labels[train], labels[test], classes, where)
+        if isinstance(rows.targets.values, Sequence):
+            _check_seen(labels[train], labels[test], classes, where)
     LOG.info("%s: %s training and %s test examples (%s)", where, f"{len(train):,}", f"{len(test):,}", how)
     data = _data(rows.inputs, labels, train, crop_and_flip, standardise, where)
     own = (None, None) if owners is None else (owners[train], owners[test])
@@ -115,23 +117,24 @@ def held_out(groups: Tensor, labels: Tensor, share: float, seed: int, where: str
 
 
 def _classes(rows: Rows, where: str) -> tuple[tuple[str, ...], Tensor]:
-    """Names of the classes, and of every example the position of its own."""
-    if not len(rows.labels):
+    """Names of the classes, and of every example the position of its own; or targets that are no classes."""
+    values, names = rows.targets.values, rows.targets.classes
+    if not len(values):
         raise ValueError(f"{where}: it must have examples, got none")
-    if rows.classes is not None:
-        labels = torch.tensor(rows.labels, dtype=torch.int64)
-        wrong = ((labels < 0) | (labels >= len(rows.classes))).nonzero()
+    if isinstance(values, Tensor):
+        return names or (), values
+    if names is not None:
+        labels = torch.tensor(values, dtype=torch.int64)
+        wrong = ((labels < 0) | (labels >= len(names))).nonzero()
         if len(wrong):
             row = int(wrong[0])
-            raise ValueError(
-                f"{where}: labels must be in 0..{len(rows.classes) - 1}, got {int(labels[row])} in row {row}"
-            )
-        return rows.classes, labels
-    known = sorted(set(rows.labels))
+            raise ValueError(f"{where}: labels must be in 0..{len(names) - 1}, got {int(labels[row])} in row {row}")
+        return names, labels
+    known = sorted(set(values))
     if len(known) < 2:
         raise ValueError(f"{where}: it must have at least 2 classes, got {toml_text(known[0])} alone")
     place = {label: position for position, label in enumerate(known)}
-    return tuple(map(str, known)), torch.tensor([place[label] for label in rows.labels])
+    return tuple(map(str, known)), torch.tensor([place[label] for label in values])
 
 
 def _check_seen(train: Tensor, test: Tensor, classes: tuple[str, ...], where: str) -> None:

@@ -1,4 +1,4 @@
-"""``csv:PATH`` and ``parquet:PATH``: tables with a column of labels."""
+"""``csv:PATH`` and ``parquet:PATH``: tables with columns of what is to be learnt."""
 
 from __future__ import annotations
 
@@ -6,26 +6,28 @@ import codecs
 from pathlib import Path
 
 from fedfibos.common.extras import extra
-from fedfibos.data.forms.columns import Table, TableOptions, split_of_tables
+from fedfibos.data.forms.columns import TableOptions, split_of_tables
+from fedfibos.data.forms.label_columns import Table
+from fedfibos.data.forms.targets import Wanted
 from fedfibos.data.split import Split
 
 
-def read_csv(path: Path, options: TableOptions) -> Split:
+def read_csv(path: Path, options: TableOptions, wanted: Wanted) -> Split:
     """Read a table in text; its first line names the columns.
 
     Raises:
         ValueError: Not UTF-8, lines of several lengths, or columns that are not what the options say; one line.
     """
-    return split_of_tables([_csv(file, options.delimiter) for file in _files(path, options.test)], options)
+    return split_of_tables([_csv(file, options.delimiter) for file in _files(path, options.test)], options, wanted)
 
 
-def read_parquet(path: Path, options: TableOptions) -> Split:
+def read_parquet(path: Path, options: TableOptions, wanted: Wanted) -> Split:
     """Read a table in a parquet file.
 
     Raises:
         ValueError: Not a parquet file, or columns that are not what the options say; one line.
     """
-    return split_of_tables([_parquet(file) for file in _files(path, options.test)], options)
+    return split_of_tables([_parquet(file) for file in _files(path, options.test)], options, wanted)
 
 
 def _files(path: Path, test: str | None) -> list[Path]:
