@@ -29,7 +29,8 @@ class Sums:
         holders: Σ w of those that hold the coordinate, shape ``(size,)``.
         weight: Σ w.
         statistic: Σ of the statistics (each participant counts once), shape ``(d,)``, or one number of each channel of
-            all axes where statistics are of channels; None without any.
+            all axes where statistics are of channels; None without any. What a robust merge makes of them, see
+            :meth:`mean_statistic`.
         observers: Number of participants whose statistic covers the coordinate (or channel), same shape; or None.
         moments: Of the server's optimiser after this round; empty before :meth:`mean_delta`, and without one.
     """
@@ -58,6 +59,7 @@ class Sums:
         self._server, self._before = server, dict(moments or {})
         self.moments: Moments = {}
         self._updates: list[Tensor] | None = None if server.merge == "mean" else []
+        self._statistics: list[Tensor] = []  # with a robust merge: every one, NaN where its client observed nothing
 
     def add(self, upload: Upload, weight: float = 1.0) -> None:
         """Add one participant's upload."""
@@ -79,6 +81,8 @@ class Sums:
                 _count_in(self.observers, upload, 1.0)
             else:
                 self.observers.add_(1.0)
+            if self._updates is not None:
+                self._statistics.append(_observed(upload, self._num_maskable))
 
     def _add_units(self, submodel: Submodel, statistic: Tensor) -> None:
         """Add a statistic of the channels that the submodel holds; below 0 there is none."""
@@ -88,6 +92,10 @@ class Sums:
         units = torch.arange(count, device=self.delta.device) if submodel.units is None else submodel.units
         self.statistic.index_add_(0, units, statistic.clamp_min(0.0))
         self.observers.index_add_(0, units, (statistic >= 0).to(torch.float32))
+        if self._updates is not None:
+            spread = torch.full_like(self.observers, torch.nan)
+            spread[units] = torch.where(statistic >= 0, statistic, torch.nan)
+            self._statistics.append(spread)
 
     def mean_delta(self, average: Average) -> Tensor:
         """The averaged update, shape ``(size,)``; zero on coordinates that nobody held.
@@ -118,11 +126,28 @@ class Sums:
         return Params(params.layout, torch.sub(params.flat, mean, alpha=server_lr, out=mean))
 
     def mean_statistic(self) -> tuple[Tensor, Tensor] | None:
-        """``(mean over the observers, observed)``, both shape ``(d,)``; None when nobody sent a statistic."""
+        """``(mean over the observers, observed)``, both shape ``(d,)``; None when nobody sent a statistic.
+
+        A robust merge stands in for the mean here as in :meth:`mean_delta`: of the observers of each coordinate.
+        """
         if self.statistic is None or self.observers is None:
             return None
         observers = self.observers.clamp_min(1.0)
-        return torch.div(self.statistic, observers, out=observers), self.observers > 0  # 0 where nobody observed
+        mean = torch.div(self.statistic, observers, out=observers)  # 0 where nobody observed
+        if self._updates is not None:
+            mean = center(self._server, self._statistics, mean)
+        return mean, self.observers > 0
+
+
+def _observed(upload: Upload, size: int) -> Tensor:
+    """A statistic of coordinates, NaN where its client observed none; shape ``(size,)``."""
+    statistic, seen = (torch.zeros(size, device=upload.delta.device) for _ in range(2))
+    assert upload.statistic is not None
+    upload.submodel.add_to(statistic, upload.statistic, 1.0)
+    if upload.observed == "all":
+        return statistic
+    _count_in(seen, upload, 1.0)
+    return torch.where(seen > 0, statistic, torch.nan)
 
 
 def _count_in(total: Tensor, upload: Upload, weight: float) -> None:

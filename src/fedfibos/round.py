@@ -24,7 +24,7 @@ from fedfibos.soundness import NoUploadError as NoUploadError
 from fedfibos.submodel import Submodel
 from fedfibos.tasks.classification import CLASSIFICATION
 from fedfibos.tasks.task import Task
-from fedfibos.types import BYTES_PER_VALUE, Client, State, Upload, download_bytes, upload_bytes
+from fedfibos.types import Client, State, Upload, download_bytes, upload_bytes
 
 Job = tuple[Client, Submodel]
 RunClients = Callable[[Params, Iterable[Job]], Iterator[tuple[Client, Upload | str]]]
@@ -86,16 +86,12 @@ def federated_round(
     if len(rounds := sorted({client.round for client in cohort})) > 1:
         raise ValueError(f"a cohort's clients must be in one round, got them in rounds {rounds}")
     fleet, down, up = num_clients or len(ids), dict[int, int](), 0
-    variate = server_variate(state, params, fleet) if any(client.local.scaffold for client in cohort) else None
 
     def jobs() -> Iterator[Job]:
-        for client, submodel in submodels(method, model, state, params, cohort):
-            down[client.id] = download_bytes(submodel, params.layout)
-            if variate is None:
-                yield client, submodel
-            else:
-                down[client.id] += BYTES_PER_VALUE * submodel.num_held
-                yield corrected(state, variate, client, submodel), submodel
+        handed = submodels(method, model, state, params, cohort)
+        for client, submodel in with_corrections(handed, state, params, fleet):
+            down[client.id] = download_bytes(submodel, params.layout, corrected=client.local.scaffold)
+            yield client, submodel
 
     def outcomes() -> Iterator[tuple[Client, Upload | str]]:
         nonlocal up
@@ -124,6 +120,24 @@ def submodels(method: Method, model: Model, state: State, params: Params, cohort
         if not method.personal:
             known[client.capacity] = submodel
         yield client, submodel
+
+
+def with_corrections(jobs: Iterable[Job], state: State, params: Params, num_clients: int) -> Iterator[Job]:
+    """With ``local.scaffold`` every client has its correction, from the state at the start of the round.
+
+    Args:
+        jobs: Clients and what they are handed.
+        state: The server's.
+        params: The global parameters.
+        num_clients: Of the whole fleet.
+    """
+    variate = None
+    for client, submodel in jobs:
+        if not client.local.scaffold:
+            yield client, submodel
+            continue
+        variate = server_variate(state, params, num_clients) if variate is None else variate
+        yield corrected(state, variate, client, submodel), submodel
 
 
 def submodel_for(method: Method, model: Model, state: State, params: Params, client: Client) -> Submodel:

@@ -159,19 +159,20 @@ BYTES_PER_VALUE = 4
 """Of the float32 values that a round sends, before any compression."""
 
 
-def download_bytes(submodel: Submodel, layout: Layout) -> int:
+def download_bytes(submodel: Submodel, layout: Layout, *, corrected: bool = False) -> int:
     """Server to client: the held values, and for a mask the d bits that say which they are.
 
     A slice needs no bitmap: its channels follow from the method, the round and the width. Where local steps train
     smaller members of a nested family, each member is a bit for every ranked coordinate of the one before it, and of
-    slices a bit for every channel that the client holds.
+    slices a bit for every channel that the client holds. With SCAFFOLD (``corrected``) a correction of every held value
+    comes along.
     """
     bitmap = -(-layout.num_maskable // 8) if submodel.held is not None else 0
     always, last = layout.size - layout.num_maskable, submodel
     for member in submodel.nested:
         bitmap += -(-(last.num_held - always if member.units is None else member.num_units) // 8)
         last = member
-    return BYTES_PER_VALUE * submodel.num_held + bitmap
+    return BYTES_PER_VALUE * submodel.num_held * (2 if corrected else 1) + bitmap
 
 
 def upload_bytes(upload: Upload, layout: Layout) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -16,6 +17,7 @@ from fedfibos.methods import METHODS
 from fedfibos.methods.fiarse import FIARSE
 from fedfibos.model import model_of
 from fedfibos.models import build
+from fedfibos.round import submodel_for
 from fedfibos.training import LocalTraining
 from fedfibos.types import Client
 
@@ -34,6 +36,22 @@ def test_hand_count_of_a_linear_model():
     assert result.macs == 48
     assert result.parameters == 58
     assert (result.bytes_down, result.bytes_up) == (4 * 58, 4 * 58)
+
+
+def test_control_variates_come_down_with_the_model():
+    """Of 58 parameters, 58 corrections more; budgets in bytes count them in each channel."""
+    model = model_of(nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2)), example=torch.zeros(2, 4))
+    data = TensorData(torch.randn(3, 4), torch.tensor([0, 1, 0]))
+    plain = LocalTraining(batch_size=3, momentum=0.0, clip_norm=0.0)
+    scaffold = replace(plain, scaffold=True)
+    result = cost(METHODS["fedavg"](), model, 1.0, data, scaffold)
+    assert (result.bytes_down, result.bytes_up) == (8 * 58, 4 * 58)
+    method, params = METHODS["heterofl"](), model.initial_params()
+    held = []
+    for local in (plain, scaffold):  # 7 channels hold 51 parameters, 6 hold 44 and 5 hold 37, of 8 bytes or of 12
+        client = Client(0, 0.99, 0, 0, local, data, limits=(("bytes", 500.0),))
+        held.append(submodel_for(method, model, method.init(params), params, client).num_held)
+    assert held == [51, 37]
 
 
 def test_memory_by_hand():

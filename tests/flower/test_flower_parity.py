@@ -12,6 +12,8 @@ from fedfibos.simulation import simulate
 HEADER = 96
 """Bytes of a payload besides values and mask, generously."""
 
+SCAFFOLD = ("local.scaffold=true", "local.momentum=0", "local.clip_norm=0", "federation.rounds=4")
+
 VARIANTS: dict[str, tuple[str, ...]] = {
     **{name: (f"method.name={name}",) for name in METHODS},
     "fedavg-narrow": ("method.name=fedavg", "method.capacity=0.25"),
@@ -38,6 +40,9 @@ VARIANTS: dict[str, tuple[str, ...]] = {
     "heterofl-operations": ("method.name=heterofl", "federation.budget=macs"),
     "fedfibos-adam": ("method.name=fedfibos", "server.optimizer=adam", "method.server_lr=0.02"),
     "heterofl-momentum-median": ("method.name=heterofl", "server.optimizer=momentum", "server.merge=median"),
+    "fedfibos-weights": ("method.name=fedfibos", "federation.weighting=[1, 2, 0.5, 1, 3, 0.25]"),
+    **{f"{name}-scaffold": (f"method.name={name}", *SCAFFOLD) for name in ("fedfibos", "fedavg", "heterofl")},
+    "fiarse-nested-scaffold": ("method.name=fiarse", "local.nested=0.5", *SCAFFOLD),
     "fiarse-proximal": ("method.name=fiarse", "local.proximal=0.5"),
     "heterofl-nested": ("method.name=heterofl", "local.nested=0.5"),
 }
@@ -54,7 +59,9 @@ def test_flower_gives_the_simulators_parameters(tmp_path, variant):
     assert [[line[key] for key in keys] for line in one] == [[line[key] for key in keys] for line in other]
     sampled = [sample(CLIENTS, experiment.federation.cohort, experiment.seed, t) for t in range(len(other))]
     assert [line["participants"] for line in other] == sampled
-    if variant in METHODS:  # a payload has a header more than the simulator counts, its bitmap is smaller
+    if (
+        variant in METHODS or "scaffold" in variant
+    ):  # a payload has a header more than the simulator counts, its bitmap is smaller
         for simulated_line, line in zip(one, other, strict=True):
             for way in ("down", "up"):
                 assert line["bytes"][way] == pytest.approx(simulated_line["bytes"][way], rel=0.04, abs=4 * HEADER)
@@ -82,7 +89,19 @@ def test_client_held_scores_give_the_parameters_of_server_held_ones(tmp_path, sh
         assert up_server < up_client < 1.05 * up_server, "a shared score needs them, and masks go up"
 
 
-def test_scaffold_is_refused_in_one_line(tmp_path):
-    experiment = experiment_of(tmp_path, "local.scaffold=true", "local.momentum=0", "local.clip_norm=0")
-    with pytest.raises(ValueError, match=r"^local.scaffold is not carried over Flower: "):
-        Deployment(experiment)
+def test_control_variates_outlive_the_server(tmp_path):
+    experiment = experiment_of(tmp_path, "method.name=heterofl", *SCAFFOLD)
+    whole = Deployment(experiment).run(tmp_path / "whole")
+    Deployment(experiment_of(tmp_path, "method.name=heterofl", *SCAFFOLD, "federation.rounds=2")).run(tmp_path / "run")
+    resumed = Deployment(experiment).run(tmp_path / "run", resume=True)
+    assert resumed["params_sha256"] == whole["params_sha256"]
+
+
+def test_a_client_that_the_weights_leave_out_takes_no_part(tmp_path):
+    deployment = Deployment(experiment_of(tmp_path), weighting=(1.0, 2.0, 1.0, 1.0, 1.0))
+    deployment.run(tmp_path / "run")
+    line = lines_of(tmp_path / "run")[0]
+    assert list(line["refused"].values()) == [
+        "federation.weighting has 5 numbers, clients 0 to 4: it must have one for client 5 too"
+    ]
+    assert 5 not in line["participants"]

@@ -83,6 +83,17 @@ def test_a_fleet_is_a_problem_whose_methods_are_compared(fleet):
     assert line[1].startswith("HeteroFL: behind over the submodels (−10.0 points, −10.0 to −10.0; 2 seeds); ")
 
 
+def test_a_task_the_server_and_weights_of_clients_are_read(fleet):
+    """Weights of all eight clients, of which 0, 1, 2 and 7 took part."""
+    config = fleet / "fiarse-0" / "config.toml"
+    weights = "weighting = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0]"
+    text = config.read_text().replace("cohort = 5", f"cohort = 5\n{weights}")
+    config.write_text(f'task = "regression"\n{text}[server]\nmerge = "median"\n')
+    experiment = read_record(fleet / "fiarse-0", "fiarse-0").experiment
+    assert experiment.federation.weighting == (1.0, 2.0, 3.0, 8.0)
+    assert (experiment.server.merge, experiment.task.name) == ("median", "regression")
+
+
 def test_another_app_s_settings_are_another_problem(fleet):
     write_fleet(fleet / "other", "fiarse", 0, 0.6)
     path = fleet / "other" / "config.toml"

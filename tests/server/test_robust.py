@@ -100,3 +100,39 @@ def test_blocks_do_not_matter(monkeypatch):
     whole = merged(MEDIAN, uploads)
     monkeypatch.setattr(robust, "BLOCK", 3)
     assert merged(MEDIAN, uploads) == whole == [2.0, 0.0, 4.0, -2.0]
+
+
+def estimates(server: Server, *rows: tuple[list[float], list[bool] | None], observed: str = "held"):
+    sums = Sums(LAYOUT, server=server)
+    for statistic, held in rows:
+        sums.add(replace(upload([0.0] * 4, held), statistic=torch.tensor(statistic), observed=observed))
+    mean, seen = sums.mean_statistic()
+    return mean.tolist(), seen.tolist()
+
+
+@pytest.mark.parametrize("server", [MEDIAN, Server(merge="trimmed-mean")])
+def test_estimates_have_the_middle_of_those_that_observed_a_coordinate(server):
+    """Coordinate 0: three observers, one of them wrong. 1: two, their mean. 2: one. 3: nobody."""
+    rows = [
+        ([1.0, 2.0, 0.0, 0.0], [True, True, False, False]),
+        ([1e9, 4.0, 0.0, 0.0], [True, True, False, False]),
+        ([3.0, 0.0, 5.0, 0.0], [True, False, True, False]),
+    ]
+    assert estimates(server, *rows) == ([3.0, 3.0, 5.0, 0.0], [True, True, True, False])
+
+
+def test_estimates_of_all_coordinates_and_of_channels():
+    full_rows = [([value] * 4, None) for value in (1.0, 1e9, 2.0)]
+    assert estimates(MEDIAN, *full_rows, observed="all")[0] == [2.0] * 4
+    units = [([1.0, 7.0], None), ([5.0, -1.0], None), ([1e9, 9.0], None)]  # of channel 1 the second has none
+    assert estimates(MEDIAN, *units, observed="units") == ([5.0, 8.0], [True, True])
+    assert estimates(Server(), *units, observed="units")[0][1] == 8.0
+
+
+def test_a_client_that_counts_as_a_holder_of_less_has_observed_less():
+    counted = torch.tensor([True, False, True, True])
+    sums = Sums(LAYOUT, server=MEDIAN)
+    for value in (1.0, 2.0, 3.0):
+        one = replace(upload([0.0] * 4), statistic=torch.full((4,), value), observed="held")
+        sums.add(one if value > 1.0 else replace(one, counted=counted, statistic=torch.tensor([1.0, 0.0, 1.0, 1.0])))
+    assert sums.mean_statistic()[0].tolist() == [2.0, 2.5, 2.0, 2.0]

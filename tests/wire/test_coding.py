@@ -66,6 +66,25 @@ def test_download_round_trip(kind):
         assert (got.submodel.layout, got.submodel.widths) == (submodel.layout, submodel.widths)
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_download_with_a_correction_round_trip(kind):
+    submodel, correction = submodel_of(kind), params(seed=4).flat
+    sender = replace(client(), correction=submodel.gather(correction))
+    payload = encode_download(sender, submodel, params(), MODEL)
+    got = decode_download(payload, MODEL, corrected=True)
+    assert torch.equal(got.correction, submodel.gather(correction))
+    assert torch.equal(got.params.flat, submodel.gather(params().flat))
+    plain = encode_download(client(), submodel, params(), MODEL)
+    assert len(payload) - len(plain) == 4 * submodel.num_held
+    with pytest.raises(WireError):
+        decode_download(plain, MODEL, corrected=True)
+    with pytest.raises(WireError):
+        decode_download(payload, MODEL)
+    broken = replace(sender, correction=torch.full_like(sender.correction, math.nan))
+    with pytest.raises(WireError, match=r"^the correction of a download must be finite, got"):
+        decode_download(encode_download(broken, submodel, params(), MODEL), MODEL, corrected=True)
+
+
 @pytest.mark.parametrize("with_rows", [False, True])
 @pytest.mark.parametrize("observed", [None, "held", "all"])
 @pytest.mark.parametrize("kind", KINDS)

@@ -82,7 +82,7 @@ def cost(
     submodel = submodel_for(method, model, state, params, client)
     layout = model.layout
     upload, tensors = tried(method, model, params, submodel, client)
-    down, up = download_bytes(submodel, layout), upload_bytes(upload, layout)
+    down, up = download_bytes(submodel, layout, corrected=local.scaffold), upload_bytes(upload, layout)
     return Cost(
         capacity,
         submodel.num_held,

@@ -139,7 +139,8 @@ class Costs:
             widths = {**self.model.axes.sizes, **dict(submodel.widths)}
             of_step = step_memory(self.model, self.work.local, self.method.train)
             tensors, macs = math.ceil(of_step.at(widths) / of_step.per), self._macs(submodel, widths)
-        down, up = download_bytes(submodel, layout), upload_bytes(self._upload(upload, submodel), layout)
+        down = download_bytes(submodel, layout, corrected=self.work.local.scaffold)
+        up = upload_bytes(self._upload(upload, submodel), layout)
         return Cost(
             capacity,
             submodel.num_held,

@@ -51,6 +51,8 @@ def train_on_device(task: FleetTask, params: Params, submodel: Submodel, client:
     """
     there, cpu = task.model.device, torch.device("cpu")
     params, placed = params.to(there), submodel.to(there)
+    if client.correction is not None:
+        client = replace(client, correction=client.correction.to(there))
     started = time.perf_counter()
     upload = upload_of(task.method, task.model, params, client, placed)
     loss = float(upload.loss)  # waits for the device

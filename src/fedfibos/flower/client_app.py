@@ -6,6 +6,7 @@ import difflib
 import logging
 from collections.abc import Callable
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -162,7 +163,7 @@ def _tried(task: FleetTask, capacity: float | None, examples: Dataset, limits: L
 
 def _train(task: FleetTask, data: MakeData, message: Message, context: Context) -> RecordDict:
     own = client_id(context)
-    download = decode_download(payload_in(message), task.model)
+    download = decode_download(payload_in(message), task.model, corrected=task.local.scaffold)
     if not task.model.has_values:  # a small device: what was read is not kept beside what it says
         del message.content[PAYLOAD]
     if download.client != own:
@@ -171,6 +172,7 @@ def _train(task: FleetTask, data: MakeData, message: Message, context: Context) 
     if declared is not None and declared != download.capacity:  # it was started anew since it declared itself
         raise WireError(f"the download is of capacity {download.capacity:g}, this client now has {declared:g}")
     client = _client(task, own, download.capacity, download.round, data(context))
+    client = replace(client, correction=download.correction)
     upload = train_on_device(task, download.params, download.submodel, client)
     seconds, memory = upload.seconds, upload.memory
     if task.federation.scores == "client":

@@ -48,7 +48,13 @@ def clients_of(task: FleetTask, roster: Roster, ids: Sequence[int], t: int) -> l
     mean_size = sum(member.examples for member in members) / len(members)
     levels = [member.capacity for member in members]
     local = task.local.at_round(t, task.federation.rounds).with_levels(levels)
-    uniform = task.federation.weighting == "uniform"
+    weighting = task.federation.weighting
+
+    def weight(client: int) -> float:
+        if isinstance(weighting, tuple):
+            return weighting[client] / (sum(weighting) / len(weighting))
+        return 1.0 if weighting == "uniform" else roster[client].examples / mean_size
+
     return [
         Client(
             id=n,
@@ -56,7 +62,7 @@ def clients_of(task: FleetTask, roster: Roster, ids: Sequence[int], t: int) -> l
             round=t,
             seed=task.seed,
             local=local,
-            weight=1.0 if uniform else roster[n].examples / mean_size,
+            weight=weight(n),
             budget=task.federation.budget,
         )
         for n in ids

@@ -169,7 +169,7 @@ def _memory(
     too much, nothing is trained.
     """
     there, layout = task.model.device, task.model.layout
-    down = download_bytes(submodel, layout)
+    down = download_bytes(submodel, layout, corrected=task.local.scaffold)
     building = to_build(task.model, submodel, task.model.has_values)
     least = max(3 * 4 * submodel.local_layout(layout).size, *seen)
     if (taken := process_memory(before, least, down, down, building)) > limit:
@@ -185,6 +185,8 @@ def round_bytes(task: FleetTask, client: Client, submodel: Submodel, params: Par
     layout, cpu = task.model.layout, torch.device("cpu")  # payloads are made of what lies on the processor
     params = task.model.initial_params() if params is None else params.to(cpu)
     submodel = submodel.to(cpu)
+    if task.local.scaffold:
+        client = replace(client, correction=submodel.gather(torch.zeros_like(params.flat)))
     payloads = [encode_download(client, submodel, params, task.model)]
     upload = train_on_device(task, params, submodel, client)
     if task.federation.scores == "client":

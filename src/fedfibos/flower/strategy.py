@@ -32,7 +32,7 @@ from fedfibos.flower.selection import Selection
 from fedfibos.flower.task import FleetTask
 from fedfibos.method import ScoresUnits
 from fedfibos.params import Params
-from fedfibos.round import Job, NoUploadError, merge, sample, submodels
+from fedfibos.round import Job, NoUploadError, merge, sample, submodels, with_corrections
 from fedfibos.scores.rows import MemoryRows
 from fedfibos.soundness import first_state, signed_by
 from fedfibos.submodel import Submodel
@@ -119,7 +119,7 @@ class SubmodelStrategy(Strategy):
         if federation.scores == "client":
             jobs = self._selection.jobs(grid, self._roster, self._cohort, self.state, self.counted, self._no_answer())
         self._sent, messages = [], []
-        for client, submodel in jobs:
+        for client, submodel in with_corrections(jobs, self.state, self._params, self._fleet()):
             payload = encode_download(client, submodel, self._params, task.model)
             content = add_limit(payload_record(payload), federation.deadline)
             content = add_outline(content, self._outline.beside(submodel))
@@ -162,7 +162,8 @@ class SubmodelStrategy(Strategy):
                 self._cohort,
                 self._outcomes(answers),
                 self.task.server,
-                task=self.task.model.task,
+                self._fleet(),
+                self.task.model.task,
             )
         except NoUploadError as error:
             self._ended(participants, error.rejected)
@@ -267,6 +268,12 @@ class SubmodelStrategy(Strategy):
                 if self.task.federation.scores == "client"
                 else "frozen weights or buffers",
             )
+        weighting = self.task.federation.weighting
+        if isinstance(weighting, tuple) and member.client >= len(weighting):
+            raise ValueError(
+                f"federation.weighting has {len(weighting)} numbers, clients 0 to {len(weighting) - 1}: it must have "
+                f"one for client {member.client} too"
+            )
         client = clients_of(self.task, {member.client: member}, [member.client], self.t)[0]
         self.task.method.extract(self.task.model, self.state, self._params, client)
 
@@ -280,6 +287,10 @@ class SubmodelStrategy(Strategy):
         fleet = clients_of(self.task, self._roster, list(self._roster), self.t)
         for line in cautions(self.task.method, self.task.model, self.state, self._params, fleet):
             LOG.warning(line)
+
+    def _fleet(self) -> int:
+        """How many clients the fleet has, for control variates: those connected and those that once took part."""
+        return len({*self._roster, *self.state.variates.clients()})
 
     def _submodels(self) -> Iterator[Job]:
         assert self._params is not None

@@ -19,7 +19,7 @@ from torch import nn
 from fedfibos.common.inputs import Inputs
 from fedfibos.common.validation import check_name, checked
 from fedfibos.config.choices import MethodChoice, field_names
-from fedfibos.config.federation import Budget
+from fedfibos.config.federation import Budget, Weighting
 from fedfibos.config.limits import CONFIG, Positive, Seed
 from fedfibos.config.watched import Trackers, checked_metric
 from fedfibos.method import ClientScored, Method
@@ -58,7 +58,8 @@ class FleetSettings:
     Attributes:
         rounds: T.
         cohort: A, participants of a round; with fewer clients connected, all of them.
-        weighting: Weight of an upload in the averages: ``uniform``, or the client's number of ``samples``.
+        weighting: Weight of an upload in the averages: ``uniform``, the client's number of ``samples``, or a list: a
+            number above 0 for each client, in the order of their ids. Then no others take part.
         budget: What capacities are shares of, for methods that cut channels: ``parameters``, ``macs``, ``memory``,
             ``bytes``, or several.
         scores: Where per-client scores live: with the ``server``, or in a file of each ``client``.
@@ -85,7 +86,7 @@ class FleetSettings:
 
     rounds: Positive
     cohort: Positive
-    weighting: Literal["uniform", "samples"] = "uniform"
+    weighting: Weighting = "uniform"
     budget: Budget = ("parameters",)
     scores: Literal["server", "client"] = "server"
     statistic: Precision = "float32"
@@ -133,11 +134,6 @@ class FleetTask:
     server: Server = PLAIN
 
     def __post_init__(self) -> None:
-        if self.local.scaffold:
-            raise ValueError(
-                "local.scaffold is not carried over Flower: the server would send a control variate with every model; "
-                "local.proximal is"
-            )
         if self.federation.scores == "client":
             if not isinstance(self.method, ClientScored):
                 raise ValueError(

@@ -49,7 +49,7 @@ def costs_of(
             f"federation.budget = {list(client.budget)} bounds what a slice costs, method.capacity_basis = 'width' "
             "fixes its widths: leave one out"
         )
-    bits = 64 + (client.local.absent_labels == "mask")
+    bits = 64 + (client.local.absent_labels == "mask") + (32 if client.local.scaffold else 0)
     made: dict[Bounded, Callable[[], Cost]] = {
         "parameters": lambda: model.parameters,
         "macs": lambda: model.macs,

@@ -12,8 +12,11 @@ from fedfibos.config.experiment import Experiment
 from fedfibos.config.federation import Federation
 from fedfibos.config.limits import Seed
 from fedfibos.config.sections import Data, Evaluation
+from fedfibos.config.task import TaskChoice
 from fedfibos.data.partition import Partition
 from fedfibos.runs.reading import RecordError
+from fedfibos.server.settings import Server
+from fedfibos.tasks import TASKS
 from fedfibos.training import LocalTraining
 
 DATA, MODEL = "flower:clients", "flower:app"
@@ -59,7 +62,7 @@ def fleet_experiment(settings: Mapping[str, Any], rounds: Sequence[Mapping[str, 
                     "cohort": min(fleet["cohort"], len(capacities)),
                     "rounds": fleet["rounds"],
                     "capacities": {level: levels.count(level) / len(levels) for level in sorted(set(levels))},
-                    "weighting": fleet.get("weighting", "uniform"),
+                    "weighting": _weighting(fleet.get("weighting", "uniform"), capacities),
                     "budget": fleet.get("budget", ["parameters"]),
                 },
                 "federation",
@@ -70,6 +73,13 @@ def fleet_experiment(settings: Mapping[str, Any], rounds: Sequence[Mapping[str, 
                 every=fleet.get("evaluate_every", 10), submodel_clients=fleet.get("submodel_clients")
             ),
             seed=checked(Seed, settings.get("seed", 0), "seed"),
+            server=checked(Server, settings.get("server", {}), "server"),
+            task=TaskChoice(task) if (task := settings.get("task")) in TASKS else TaskChoice(),
         )
     except (KeyError, TypeError, ValueError) as error:
         raise RecordError(f"{where}: not the settings of a Flower app of this version: {first_line(error)}") from None
+
+
+def _weighting(found: Any, capacities: Mapping[str, float]) -> Any:
+    """The weighting; of a list the numbers of the clients that took part."""
+    return [found[int(client)] for client in sorted(capacities, key=int)] if isinstance(found, list) else found

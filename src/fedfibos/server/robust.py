@@ -1,7 +1,7 @@
 """Merges that a few wrong clients move little: coordinate-wise median and trimmed mean (Yin et al., ICML 2018).
 
 They are of a coordinate's holders, each of whom counts once: a weight is a client's own word. They need all uploads of
-the cohort at once: four bytes for each parameter and participant.
+the cohort at once: four bytes for each parameter and participant, and as many for a statistic that comes along.
 """
 
 from __future__ import annotations

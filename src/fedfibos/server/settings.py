@@ -24,7 +24,7 @@ class Server:
         tau: τ of the three, their adaptivity: what is added to the root of the mean square. It begins at τ².
         merge: How the updates of a coordinate's holders become one: their weighted ``mean``, or in its place, which a
             few wrong clients move little, their ``median`` or ``trimmed-mean`` (Yin et al. 2018), each holder counting
-            once. With fewer than 3 holders it is the mean. Statistics (Fisher estimates) are averaged in any case.
+            once. With fewer than 3 holders it is the mean. Shared Fisher estimates are merged in the same way.
         trim: Of ``trimmed-mean``: the share of the holders left out at each end, rounded up.
     """
 

@@ -1,10 +1,10 @@
 """What server and clients send each other, as bytes: only the submodel travels.
 
-Down: the submodel and its values. A mask goes as a compressed bitmap of the d maskable coordinates (or as compressed
-gaps between held ones, whichever is smaller) and the values of the held coordinates, densely. A slice goes as the
-widths of its axes: the client trains the small tensors and need not know which channels they are. Up: the update on
-the held coordinates, and a statistic where the method asks for one. The submodel is not sent back: an upload names
-the download that it answers.
+Down: the submodel and its values; with SCAFFOLD as many values again, the correction of its steps. A mask goes as a
+compressed bitmap of the d maskable coordinates (or as compressed gaps between held ones, whichever is smaller) and the
+values of the held coordinates, densely. A slice goes as the widths of its axes: the client trains the small tensors and
+need not know which channels they are. Up: the update on the held coordinates, and a statistic where the method asks for
+one. The submodel is not sent back: an upload names the download that it answers.
 
 Every payload is versioned, of bounded size and checksummed (against damage, not against forgery: that is what TLS and
 client keys are for). Decoding reads fixed-size fields and arrays of known length, executes nothing, and raises
@@ -67,6 +67,7 @@ class Download:
         submodel: As the client sees it: of a slice, ``index`` counts local coordinates.
         params: A mask's values in the full layout, zero off the mask; a slice's in the small one.
         token: Names this very payload in the answer.
+        correction: With ``local.scaffold``, of the client's steps, laid out as the parameters; else None.
     """
 
     client: int
@@ -75,13 +76,14 @@ class Download:
     submodel: Submodel
     params: Params
     token: bytes
+    correction: Tensor | None = None
 
 
 def encode_download(client: Client, submodel: Submodel, params: Params, model: Model) -> bytes:
     """The server's message to a client.
 
     Args:
-        client: Its id, capacity and round are sent.
+        client: Its id, capacity and round are sent, and its correction, where it has one.
         submodel: What it holds.
         params: The global parameters.
         model: Architecture; its axes name a slice's widths.
@@ -98,17 +100,24 @@ def encode_download(client: Client, submodel: Submodel, params: Params, model: M
         parts += [struct.pack("<B", _Shape.MASK), pack_mask(maskable_bits(submodel.held, model.layout))]
     parts.append(float32_bytes(held_values(submodel, submodel.gather(params.flat))))
     parts.append(pack_nested(submodel, model))
+    if client.correction is not None:
+        parts.append(float32_bytes(held_values(submodel, client.correction)))
     return seal(parts)
 
 
-def decode_download(payload: bytes, model: Model) -> Download:
+def decode_download(payload: bytes, model: Model, *, corrected: bool = False) -> Download:
     """What a client reads.
+
+    Args:
+        payload: The bytes.
+        model: Architecture.
+        corrected: Whether a correction comes along, as the run's ``local.scaffold`` says.
 
     Raises:
         WireError: Not a sound download for this model.
     """
     layout = model.layout
-    reader, client, t = open_payload(payload, Kind.DOWNLOAD, layout, _most(layout))
+    reader, client, t = open_payload(payload, Kind.DOWNLOAD, layout, _most(layout, corrected))
     capacity, shape = reader.unpack("<dB")
     if not 0 < capacity <= 1:
         raise WireError(f"a capacity must be in (0, 1], got {capacity:g}")
@@ -122,12 +131,14 @@ def decode_download(payload: bytes, model: Model) -> Download:
     else:
         raise WireError(f"the kind of a submodel must be 0, 1 or 2, got {shape}")
     values = check_finite(reader.floats(submodel.num_held), "the parameters of a download")
-    submodel = unpack_nested(reader, submodel, model)
+    num_held, submodel = submodel.num_held, unpack_nested(reader, submodel, model)
+    small, correction = submodel.local_layout(layout), None
+    if corrected:
+        correction = check_finite(reader.floats(num_held), "the correction of a download")
+        correction = local_vector(submodel, correction, small.size)
     reader.end()
-    small = submodel.local_layout(layout)
-    return Download(
-        client, t, capacity, submodel, Params(small, local_vector(submodel, values, small.size)), token_of(payload)
-    )
+    params = Params(small, local_vector(submodel, values, small.size))
+    return Download(client, t, capacity, submodel, params, token_of(payload), correction)
 
 
 def encode_upload(
@@ -264,6 +275,6 @@ def decode_score(payload: bytes, client: int, t: int, layout: Layout, signed: Co
     return score
 
 
-def _most(layout: Layout) -> int:
+def _most(layout: Layout, corrected: bool) -> int:
     """Bytes of a download at most, header aside."""
-    return 4 * layout.size + layout.num_maskable + 8 * MAX_AXES + most_bytes(layout)
+    return (8 if corrected else 4) * layout.size + layout.num_maskable + 8 * MAX_AXES + most_bytes(layout)
