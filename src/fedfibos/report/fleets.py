@@ -74,7 +74,7 @@ def fleet_experiment(settings: Mapping[str, Any], rounds: Sequence[Mapping[str, 
             ),
             seed=checked(Seed, settings.get("seed", 0), "seed"),
             server=checked(Server, settings.get("server", {}), "server"),
-            task=TaskChoice(task) if (task := settings.get("task")) in TASKS else TaskChoice(),
+            task=TaskChoice(task) if (task := str(settings.get("task"))) in TASKS else TaskChoice(),
         )
     except (KeyError, TypeError, ValueError) as error:
         raise RecordError(f"{where}: not the settings of a Flower app of this version: {first_line(error)}") from None
