@@ -64,7 +64,7 @@ def below(module: str) -> set[str]:
 
 
 TESTS = PACKAGE.parents[1] / "tests"
-CORE = ("channels", "scores", "backend", "common", "methods", "steps", "wire", "runs", "analysis")
+CORE = ("channels", "scores", "backend", "common", "methods", "steps", "wire", "runs", "analysis", "privacy")
 """The rooms of which every module has a test file of its name, beside the top room."""
 
 ELSEWHERE = {

@@ -48,6 +48,7 @@ from .models import MODELS as MODELS
 from .models import build as build
 from .params import Layout as Layout
 from .params import Params as Params
+from .privacy.settings import Privacy as Privacy
 from .round import NoUploadError as NoUploadError
 from .round import RoundReport as RoundReport
 from .round import federated_round as federated_round

@@ -132,7 +132,7 @@ class Sums:
         """
         if self.statistic is None or self.observers is None:
             return None
-        observers = self.observers.clamp_min(1.0)
+        observers = self.observers.clamp_min(_SMALLEST)
         mean = torch.div(self.statistic, observers, out=observers)  # 0 where nobody observed
         if self._updates is not None:
             mean = center(self._server, self._statistics, mean)

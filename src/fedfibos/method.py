@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol, runtime_checkable
 
 from torch import Tensor
 
@@ -128,6 +128,14 @@ class ScoresUnits(Protocol):
         """How many numbers that of the whole model has: the channels of all axes."""
 
 
-_PROTOCOLS = (Cautious, Scored, ClientScored, Signed, ScoresUnits)
+@runtime_checkable
+class Observes(Protocol):
+    """A method that knows beforehand of what a round's uploads have a statistic: what privacy needs of it."""
+
+    def observes(self, model: Model, t: int) -> Literal["held", "all", "units"] | None:
+        """``observed`` of the uploads of round t; None: they have no statistic."""
+
+
+_PROTOCOLS = (Cautious, Scored, ClientScored, Signed, ScoresUnits, Observes)
 OPTIONAL = tuple(name for protocol in _PROTOCOLS for name in vars(protocol) if name[0] != "_")
 """What only some methods are asked for, and only by having it: no setting may have such a name."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 
@@ -14,6 +15,7 @@ from fedfibos.local import LocalTrainingError, seeded
 from fedfibos.method import Method, answer, extract_submodel
 from fedfibos.model import Model
 from fedfibos.params import Params
+from fedfibos.privacy.mechanism import Private
 from fedfibos.round_report import RoundReport as RoundReport
 from fedfibos.round_report import part_of
 from fedfibos.server.kept import joined, parted
@@ -53,6 +55,15 @@ def sample(num_clients: int, cohort_size: int, seed: int, t: int) -> list[int]:
     return sorted(list(drawn)[:cohort_size])
 
 
+def sample_poisson(num_clients: int, cohort_size: int, seed: int, t: int) -> list[int]:
+    """The round's cohort where each client joins by itself, with probability ``cohort_size / num_clients``.
+
+    In ascending order; of any size, and perhaps of nobody.
+    """
+    draws = torch.rand(num_clients, generator=stream(seed, "joins", t), dtype=torch.float64)
+    return (draws < cohort_size / num_clients).nonzero().flatten().tolist()
+
+
 def federated_round(
     method: Method,
     model: Model,
@@ -63,6 +74,7 @@ def federated_round(
     *,
     server: Server = PLAIN,
     num_clients: int | None = None,
+    private: Private | None = None,
 ) -> tuple[State, Params, RoundReport]:
     """Algorithm 1, lines 5 to 24, for any method. Changes none of its arguments.
 
@@ -75,13 +87,14 @@ def federated_round(
         run: Who trains them; None: this process, one client after another.
         server: How uploads are merged, and the server's optimiser.
         num_clients: Of the whole fleet, for control variates; None: the cohort is all of it.
+        private: What makes the round private, if it is to be; then a cohort may be of nobody.
 
     Raises:
         NoUploadError: All clients were rejected; the message names each one's reason. Or the merge was not finite.
         ValueError: No client, one twice, or clients in different rounds.
     """
     ids = [client.id for client in cohort]
-    if not ids or len(set(ids)) < len(ids):
+    if (not ids and private is None) or len(set(ids)) < len(ids):
         raise ValueError(f"a cohort must be different clients, at least one, got {sorted(ids)}")
     if len(rounds := sorted({client.round for client in cohort})) > 1:
         raise ValueError(f"a cohort's clients must be in one round, got them in rounds {rounds}")
@@ -101,7 +114,9 @@ def federated_round(
             yield client, outcome
 
     try:
-        next_state, next_params, report = merge(method, state, params, cohort, outcomes(), server, fleet, model.task)
+        next_state, next_params, report = merge(
+            method, state, params, cohort, outcomes(), server, fleet, model.task, private
+        )
     except NoUploadError as error:
         error.bytes_down, error.bytes_up = sum(down.values()), up
         raise
@@ -169,11 +184,13 @@ def merge(
     server: Server = PLAIN,
     num_clients: int | None = None,
     task: Task = CLASSIFICATION,
+    private: Private | None = None,
 ) -> tuple[State, Params, RoundReport]:
     """Lines 19 to 24: the server's half of a round, from the outcomes in the order of client ids.
 
     Moments and control variates are in the state beside what the method keeps, and are not shown to it. ``task`` says
-    whether a loss may be below 0.
+    whether a loss may be below 0. With ``private`` uploads are clipped, the sums are made private before anything else
+    sees them, and there is always a result: a round without a usable upload is noise alone.
 
     Raises:
         NoUploadError: All clients were rejected, or weigh nothing; or the merge is not finite, and is refused.
@@ -183,7 +200,8 @@ def merge(
     sums, rejected, losses = Sums(params.layout, params.flat.device, server, own.tensors), {}, []
     scaffold = any(client.local.scaffold for client in cohort)
     variate = server_variate(state, params, num_clients or len(cohort)) if scaffold else None
-    most, signed, largest, parts = averageable(cohort), signed_by(method, task), {}, dict[int, dict[str, float]]()
+    most = averageable(cohort) if private is None else LARGEST  # what one client may send depends on no other then
+    signed, largest, parts = signed_by(method, task), {}, dict[int, dict[str, float]]()
     for client, outcome in _of_all(cohort, outcomes):
         parts[client.id] = {"capacity": client.capacity}
         if isinstance(outcome, str):
@@ -195,17 +213,18 @@ def merge(
             rejected[client.id] = reason
             del largest[client.id]
             continue
+        if private is not None:
+            sums.add(private.clipped(method, outcome))
+            continue
         next_state = answer("update", method.update(next_state, client, outcome), State)
         sums.add(outcome, client.weight)
         if variate is not None:
             own = with_variate(own, variate, client, outcome)
         losses.append(float(outcome.loss))
-    if not losses:
-        by_reason: dict[str, list[str]] = {}
-        for number, reason in rejected.items():
-            by_reason.setdefault(reason, []).append(str(number))
-        reasons = "; ".join(f"client {', '.join(numbers)}: {reason}" for reason, numbers in by_reason.items())
-        raise NoUploadError(f"no usable upload in the round: {reasons}", rejected)
+    if private is not None:
+        next_state = private.released(method, next_state, params, sums)
+    elif not losses:
+        raise _nobody(rejected)
     if not 0 < sums.weight <= LARGEST:
         wanted = "more than 0" if not sums.weight > 0 else f"at most {LARGEST:.3g}"
         raise NoUploadError(f"the uploads of the round must weigh {wanted} together, got {sums.weight:g}")
@@ -214,8 +233,18 @@ def merge(
     check_merged(next_state, next_params, largest)
     participants = tuple(sorted(client.id for client in cohort))
     up = sum(int(part.get("up", 0)) for part in parts.values())
-    report = RoundReport(participants, rejected, sum(losses) / len(losses), 0, up, parts)
+    loss = sum(losses) / len(losses) if losses else math.nan
+    report = RoundReport(participants, rejected, loss, 0, up, parts)
     return next_state, next_params, report
+
+
+def _nobody(rejected: dict[int, str]) -> NoUploadError:
+    """That no upload is usable, and why, clients of one reason together."""
+    by_reason: dict[str, list[str]] = {}
+    for number, reason in rejected.items():
+        by_reason.setdefault(reason, []).append(str(number))
+    reasons = "; ".join(f"client {', '.join(numbers)}: {reason}" for reason, numbers in by_reason.items())
+    return NoUploadError(f"no usable upload in the round: {reasons}", rejected)
 
 
 def _merged(method: Method, state: State, params: Params, sums: Sums) -> tuple[State, Params]:

@@ -138,7 +138,7 @@ def check_merged(state: State, params: Params, largest: Mapping[int, float]) -> 
         NotFiniteMergeError: A value of either is not; names the clients of the largest uploads.
     """
     if what := _not_finite(state, params):
-        most, rejected = max(largest.values()), {}
+        most, rejected = max(largest.values(), default=0.0), {}
         if most < LARGE:
             whose = f"no upload has values above {most:.3g}: the method's own arithmetic made it"
         else:

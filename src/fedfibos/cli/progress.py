@@ -90,9 +90,11 @@ class Tally:
         return f"down {decimal(self.down)}  up {decimal(self.up)}{rejected}"
 
 
-def loss_of(record: Mapping[str, Any]) -> str:
-    """The round's loss; of one that brought no usable upload, that it was skipped."""
-    return f"loss {record['loss']:.3f}" if "loss" in record else "skipped"
+def loss_of(record: Mapping[str, Any], digits: int = 3) -> str:
+    """The round's loss, or the epsilon spent so far; of one that brought no usable upload, that it was skipped."""
+    if "skipped_round" in record:
+        return "skipped"
+    return f"epsilon {record['epsilon']:.3g}" if "epsilon" in record else f"loss {record['loss']:.{digits}f}"
 
 
 BAR = 14

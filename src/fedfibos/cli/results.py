@@ -55,17 +55,25 @@ def show_results(final: Mapping[str, Any], out: Path, console: Console, summary:
     if (majority := final.get("majority_share")) is not None:
         line = f"{percent(majority)} of the test examples are of the largest class: always answering it reaches that"
         console.print(line, markup=False, highlight=False, soft_wrap=True)
-    rejected = f", {final['rejected']} uploads rejected" if final["rejected"] else ""
-    rejected += f", {final['silent']} never came" if "silent" in final else ""
-    traffic = final["bytes"]
-    for line in (
-        f"{decimal(traffic['down'])} down, {decimal(traffic['up'])} up, {duration(final['seconds'])}{rejected}",
-        f"run directory: {out}",
-    ):
+    for line in _totals(final, out):
         console.print(line, markup=False, highlight=False, soft_wrap=True)
     if (skipped := skipped_line(final)) is not None:
         console.print(skipped, markup=False, highlight=False, soft_wrap=True)
     show_rejected(final, console)
+
+
+def _totals(final: Mapping[str, Any], out: Path) -> list[str]:
+    """Privacy, bytes and time that a run took, and where it is."""
+    rejected = f", {final['rejected']} uploads rejected" if final["rejected"] else ""
+    rejected += f", {final['silent']} never came" if "silent" in final else ""
+    traffic, private = final["bytes"], []
+    if "epsilon" in final:
+        private = [f"differential privacy of clients: epsilon {final['epsilon']:.3g} at delta {final['delta']:g}"]
+    return [
+        *private,
+        f"{decimal(traffic['down'])} down, {decimal(traffic['up'])} up, {duration(final['seconds'])}{rejected}",
+        f"run directory: {out}",
+    ]
 
 
 def left_out_lines(final: Mapping[str, Any]) -> list[str]:

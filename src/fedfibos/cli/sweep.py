@@ -13,6 +13,7 @@ from rich.status import Status
 from rich.table import Table
 
 from fedfibos.cli.exit_codes import CLASS_REJECTED, FAILED, REFUSED, exit_code
+from fedfibos.cli.progress import loss_of
 from fedfibos.cli.results import SUMMARIES, left_out_lines, show_rejected
 from fedfibos.common.formatting import duration
 from fedfibos.common.statistics import Spread, spread
@@ -108,7 +109,7 @@ class LineProgress(SweepProgress):
 
         def show(record: Mapping[str, Any]) -> None:
             if self.status is not None:
-                self.status.update(f"{name}: round {record['round']} of {rounds}, loss {record['loss']:.3f}")
+                self.status.update(f"{name}: round {record['round']} of {rounds}, {loss_of(record)}")
 
         return show
 

@@ -13,6 +13,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from fedfibos.cli.progress import loss_of
 from fedfibos.common.formatting import duration
 from fedfibos.runs.following import Following
 from fedfibos.runs.measures import measures_of
@@ -54,7 +55,7 @@ def screen(following: Following) -> RenderableType:
     parts.append(Text.assemble(("━" * filled, "green"), ("━" * (WIDTH - filled), "dim")))
     parts.append(Text(_state(following)))
     if seen.last is not None:
-        loss = f"loss {seen.last['loss']:.4f}" if "loss" in seen.last else "skipped"
+        loss = loss_of(seen.last, digits=4)
         again = f"   {seen.tried_again} without uploads" if seen.tried_again else ""
         parts.append(Text(f"{loss}   down {decimal(seen.down)}   up {decimal(seen.up)}{again}"))
         parts.append(_classes(following))

@@ -19,9 +19,10 @@ from fedfibos.config.federation import Federation
 from fedfibos.config.keys import check_keys
 from fedfibos.config.layers import Layer, as_layers, merge, read_layers, source_of, toml_in
 from fedfibos.config.limits import CONFIG, Seed
-from fedfibos.config.sections import SECTIONS, Checkpoints, Data, Evaluation, Run
+from fedfibos.config.sections import ABSENT, SECTIONS, Checkpoints, Data, Evaluation, Run
 from fedfibos.config.task import TaskChoice
 from fedfibos.method import Method
+from fedfibos.privacy.settings import Privacy
 from fedfibos.server.settings import Server
 from fedfibos.training import LocalTraining
 
@@ -42,6 +43,7 @@ class Experiment:
         evaluation: When and how accuracy is measured.
         run: How it is carried out.
         checkpoint: Which checkpoints are kept.
+        privacy: Differential privacy of clients; None: none.
     """
 
     model: ModelChoice
@@ -55,6 +57,7 @@ class Experiment:
     evaluation: Evaluation = Evaluation()
     run: Run = Run()
     checkpoint: Checkpoints = Checkpoints()
+    privacy: Privacy | None = None
 
     def build_method(self) -> Method:
         """The method with this experiment's hyperparameters."""
@@ -165,6 +168,8 @@ def _build(values: Mapping[str, Any], layers: Sequence[Layer], own_code: bool) -
     try:
         built["seed"] = checked(Seed, values.get("seed", 0), "seed")
         for section, cls in SECTIONS.items():
+            if section in ABSENT and section not in values:
+                continue
             given = dict(values.get(section, {}))
             if section in ("method", "task"):
                 settings = {key: given.pop(key) for key in list(given) if key not in ("name", "preset")}

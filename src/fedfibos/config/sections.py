@@ -20,6 +20,7 @@ from fedfibos.data import DATA_SETS
 from fedfibos.data import check_options as check_data_options
 from fedfibos.data.forms.form import form_of
 from fedfibos.data.partition import Partition
+from fedfibos.privacy.settings import Privacy
 from fedfibos.scores.files import Bytes, Home
 from fedfibos.server.settings import Server
 from fedfibos.training import LocalTraining
@@ -131,5 +132,9 @@ SECTIONS: Mapping[str, type[Any]] = {
     "evaluation": Evaluation,
     "run": Run,
     "checkpoint": Checkpoints,
+    "privacy": Privacy,
 }
 """The sections of an experiment file, in the order in which they are written."""
+
+ABSENT = ("privacy",)
+"""Sections that stand for nothing where a file has none, rather than for their defaults."""

@@ -131,7 +131,12 @@ class FedFIbOSChannels:
         """Local training, squaring the derivatives of the gates on the way."""
         observer = GateObserver(model, submodel, self.left_out)
         upload = local_training(model, params, submodel, client, observe=observer)
-        return replace(upload, statistic=observer.estimate(), observed="units") if model.axes.sizes else upload
+        observed = self.observes(model, client.round)
+        return upload if observed is None else replace(upload, statistic=observer.estimate(), observed=observed)
+
+    def observes(self, model: Model, t: int) -> Literal["units"] | None:
+        """Every round's uploads have estimates of channels, where the model has any."""
+        return "units" if model.axes.sizes else None
 
     def update(self, state: State, client: Client, upload: Upload) -> State:
         """The participant's own average, where each client has one; and which round it is."""

@@ -193,14 +193,22 @@ class FedFIbOS:
 
     def train(self, model: Model, params: Params, submodel: Submodel, client: Client) -> Upload:
         """Lines 10 to 18: local steps, squaring each step's gradients on the way."""
-        now_dense = self.dense_every > 0 and client.round % self.dense_every == 0
-        if not self._estimates or not (now_dense or client.round % self.estimate_every == 0):
+        observed = self.observes(model, client.round)
+        if observed is None:
             return local_training(model, params, submodel, client)
         observer = FisherObserver(model, self.fisher_from)
         upload = local_training(model, params, submodel, client, observe=observer)
-        dense = self.fisher == "dense" or now_dense
-        estimate = observer.estimate(None if dense else submodel)
-        return replace(upload, statistic=estimate, observed="held" if self.fisher == "held" and not dense else "all")
+        dense = self.fisher == "dense" or self._dense_in(client.round)
+        return replace(upload, statistic=observer.estimate(None if dense else submodel), observed=observed)
+
+    def observes(self, model: Model, t: int) -> Literal["held", "all"] | None:
+        """Of what the uploads of round t have estimates; None: of nothing."""
+        if not self._estimates or not (self._dense_in(t) or t % self.estimate_every == 0):
+            return None
+        return "held" if self.fisher == "held" and not self._dense_in(t) else "all"
+
+    def _dense_in(self, t: int) -> bool:
+        return self.dense_every > 0 and t % self.dense_every == 0
 
     def update(self, state: State, client: Client, upload: Upload) -> State:
         """Lines 21 to 23: the participant's own average, where each client has one."""

@@ -23,6 +23,7 @@ from fedfibos.report.partition import partition_figure
 from fedfibos.report.records import find_runs, read_record
 from fedfibos.report.rival import check_rival
 from fedfibos.report.sorting import sort_records
+from fedfibos.report.spent import spent
 from fedfibos.report.table import Table, latex, markdown
 
 with extra("report"):
@@ -197,7 +198,7 @@ def _section(problem: Problem, slug: str, drawn: Mapping[str, Look], against: st
         problem.unlike(),
         _verdicts(answer(problem, against, summary), drawn, slug, summary),
         tables.results(problem, slug, summary),
-        (parts(problem, slug, summary), tables.statistics(problem, slug)),
+        (parts(problem, slug, summary), tables.statistics(problem, slug), *spent(problem, slug)),
         tables.communication(problem, slug),
         tuple(tables.kept_shares(problem, slug)),
         tables.settings(problem, slug),

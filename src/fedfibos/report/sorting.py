@@ -115,6 +115,7 @@ def _problem(experiment: Experiment) -> Experiment:
         method=MethodChoice("fedavg"),
         local=LocalTraining(),
         server=PLAIN,
+        privacy=None,
         run=Run(),
         evaluation=Evaluation(
             every=evaluation.every,

@@ -12,7 +12,7 @@ from typing import Any
 
 from fedfibos.config.capacities import Capacities
 from fedfibos.config.experiment import Experiment
-from fedfibos.round import sample
+from fedfibos.round import sample, sample_poisson
 from fedfibos.runs.files import CONFIG, FINAL, ROUNDS
 from fedfibos.runs.reading import RecordError, parse_object
 from fedfibos.runs.shapes import LINE_SHAPE
@@ -145,7 +145,9 @@ class Following:
         if self._experiment is None or self._capacities is None:
             return {}  # of devices in their own units nobody knows before the model is built
         federation, t = self._experiment.federation, record["round"] - 1
-        ids: Iterable[int] = record.get("participants") or sample(
+        privacy = self._experiment.privacy
+        drawn = sample_poisson if privacy is not None and privacy.sampling == "poisson" else sample
+        ids: Iterable[int] = record.get("participants") or drawn(
             federation.clients, federation.cohort, self._experiment.seed, t
         )
         ids = list(ids)

@@ -90,6 +90,7 @@ class Line(TypedDict):
     seconds: float
     participants: NotRequired[list[int]]
     silent: NotRequired[list[int]]
+    epsilon: NotRequired[float]
     capacities: NotRequired[dict[str, float]]
     evaluation: NotRequired[Measured]
 
@@ -106,6 +107,8 @@ class Final(TypedDict):
     seconds: float
     rejected: Count
     silent: NotRequired[Count]
+    epsilon: NotRequired[float]
+    delta: NotRequired[float]
     devices: NotRequired[dict[str, dict[str, Any]]]
     skipped_rounds: NotRequired[list[int]]
 

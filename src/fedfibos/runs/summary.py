@@ -41,6 +41,7 @@ def summarise(rounds: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         "seconds": round(sum(record["seconds"] for record in rounds), 3),
         "rejected": sum(len(record["rejected"]) for record in rounds),
         **({"silent": sum(len(record["silent"]) for record in rounds)} if "silent" in rounds[0] else {}),
+        **({"epsilon": rounds[-1]["epsilon"]} if "epsilon" in rounds[-1] else {}),
     }
 
 

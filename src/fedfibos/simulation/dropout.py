@@ -15,15 +15,16 @@ NO_ANSWER = "did not answer"
 """The reason that a round gives for them."""
 
 
-def draw_silent(cohort: Sequence[int], rate: float, seed: int, t: int) -> frozenset[int]:
+def draw_silent(cohort: Sequence[int], rate: float, seed: int, t: int, one_answers: bool = True) -> frozenset[int]:
     """Who of a round's cohort does not answer: each with probability ``rate``, on a stream of its own.
 
-    At least one answers: where all would be silent, the one that was the closest to answering does.
+    With ``one_answers`` at least one does: where all would be silent, the one that was the closest to answering. Under
+    privacy that cannot be: whether one client's upload counts would depend on the others.
     """
-    if rate == 0.0:
+    if rate == 0.0 or not cohort:
         return frozenset()
     draws = {client: float(torch.rand((), generator=stream(seed, "answers", t, client))) for client in cohort}
-    surely = max(draws, key=lambda client: draws[client])
+    surely = max(draws, key=lambda client: draws[client]) if one_answers else None
     return frozenset(client for client, draw in draws.items() if draw < rate and client != surely)
 
 

@@ -15,6 +15,7 @@ from fedfibos.analysis.accuracy import evaluate
 from fedfibos.backend.determinism import reproducible
 from fedfibos.backend.recorded import EXPERIMENTAL
 from fedfibos.config.experiment import Experiment, to_toml
+from fedfibos.privacy import accountant
 from fedfibos.round import RoundReport, RunClients, federated_round
 from fedfibos.runs.checkpoint import Checkpoint, CheckpointStore
 from fedfibos.runs.classes import rejected_classes
@@ -26,6 +27,7 @@ from fedfibos.runs.summary import summarise
 from fedfibos.simulation.dealt import note_partition
 from fedfibos.simulation.dropout import draw_silent, leaving_out
 from fedfibos.simulation.interrupts import STOP, Interrupted, OnRound, Stopped, deferred_interrupt
+from fedfibos.simulation.private import Account
 from fedfibos.simulation.skipped import Skipped
 from fedfibos.simulation.workers import Executor, executor
 from fedfibos.simulation.world import Warn, World, build_world, setting_of
@@ -70,13 +72,13 @@ def simulate(
     Raises:
         Interrupted: After Ctrl-C, once the round is finished and a checkpoint is written; Stopped, which is one, where
             ``on_round`` wanted it.
-        MissingExtraError: A tracker of ``run.log`` is not installed.
+        MissingExtraError: A tracker of ``run.log``, or the accountant of ``privacy``, is not installed.
         NoUploadError: ``federation.patience`` rounds in turn brought no usable upload, or the run none at all; the
             checkpoint before is kept, where a round counted.
     """
     config = to_toml(experiment)
     check_usable(out, config, resume=resume, overwrite=overwrite)  # before the data are loaded
-    check_installed(experiment.run.log)
+    _check_extras(experiment)
     with reproducible():
         world = build_world(experiment, device=device, data_dir=data_dir, warn=on_warning)
         began = {DEALT: world.population.dealt_sha256, INITIAL: world.model.initial_params().sha256()}
@@ -94,7 +96,16 @@ def simulate(
             if checkpoint.round:
                 on_resume(directory.rounds())
             skipped = Skipped(experiment.federation, directory.rounds())
-            run = _Run(experiment, world, directory, store, on_round, on_warning, skipped)
+            run = _Run(
+                experiment,
+                world,
+                directory,
+                store,
+                on_round,
+                on_warning,
+                skipped,
+                _account(experiment, world, checkpoint.round),
+            )
             for line in world.cautions(checkpoint.round, checkpoint.state, checkpoint.params):
                 on_warning(line)
             if experiment.run.cuda_graphs:
@@ -118,6 +129,13 @@ def simulate(
         return final
 
 
+def _check_extras(experiment: Experiment) -> None:
+    """Raise MissingExtraError where something that the run needs is not installed."""
+    check_installed(experiment.run.log)
+    if experiment.privacy is not None:
+        accountant.check_installed()
+
+
 def _store(experiment: Experiment, run: Path) -> CheckpointStore:
     return CheckpointStore(run, experiment.run.score_home, experiment.run.score_bytes, experiment.checkpoint.best)
 
@@ -127,6 +145,15 @@ def _first(world: World, store: CheckpointStore) -> Checkpoint:
     params = world.model.initial_params().to(world.model.device)
     rows, variates = store.scores.empty(), store.variates.empty()
     return Checkpoint(0, params, replace(first_state(world.method, params), rows=rows, variates=variates))
+
+
+def _account(experiment: Experiment, world: World, rounds: int) -> Account | None:
+    """What makes the rounds private, with those before noted; None where they are not to be."""
+    if experiment.privacy is None:
+        return None
+    account = Account(experiment.privacy, experiment, world.method, world.model, world.population)
+    account.go_on(rounds)
+    return account
 
 
 def _final(
@@ -140,6 +167,8 @@ def _final(
         "params_sha256": last.params.sha256(),
         **summarise(rounds),
     }
+    if experiment.privacy is not None:
+        final["delta"] = experiment.privacy.delta
     if skipped := [record["round"] for record in rounds if "skipped_round" in record]:
         final["skipped_rounds"] = skipped
     if lost := rejected_classes(rounds, partial(_took_part, experiment.federation.cohort, world)):
@@ -175,6 +204,7 @@ class _Run:
     on_round: OnRound
     on_warning: Warn
     skipped: Skipped
+    account: Account | None = None
     log: Log = lambda record: None
 
     def rounds(self, now: Checkpoint, engine: Executor) -> Checkpoint:
@@ -185,7 +215,9 @@ class _Run:
             while now.round < federation.rounds:
                 started = time.perf_counter()
                 ids = world.population.cohort(federation.cohort, now.round)
-                absent = draw_silent(ids, federation.dropout, self.experiment.seed, now.round)
+                absent = draw_silent(
+                    ids, federation.dropout, self.experiment.seed, now.round, one_answers=self.account is None
+                )
                 cohort = world.population.clients(ids, now.round)
                 run = leaving_out(engine.train, absent) if absent else engine.train
                 try:
@@ -218,6 +250,7 @@ class _Run:
         Raises:
             NoUploadError: That was ``federation.patience`` times in turn.
         """
+        private = None if self.account is None else self.account.private([c.id for c in cohort], now.round)
         try:
             state, params, report = federated_round(
                 self.world.method,
@@ -228,6 +261,7 @@ class _Run:
                 run,
                 server=self.experiment.server,
                 num_clients=len(self.world.population.ids),
+                private=private,
             )
         except NoUploadError as error:
             self.on_warning(self.skipped.skip(now.round + 1, error))
@@ -262,7 +296,7 @@ class _Run:
             self.on_warning(f"round {now.round}: client {client} was rejected: {reason}")
         record: dict[str, Any] = {
             "round": now.round,
-            **({"loss": report.loss} if skipped is None else {"skipped_round": skipped}),
+            **(_loss(report, self.account) if skipped is None else {"skipped_round": skipped}),
             "rejected": {str(client): reason for client, reason in rejected.items()},
             "bytes": {"down": report.bytes_down, "up": report.bytes_up},
         }
@@ -284,5 +318,12 @@ class _Run:
                 engine.hits,
                 self.experiment.evaluation.submodel_clients,
             )
+        if self.account is not None:
+            record["epsilon"] = self.account.spend(now.round - 1, report.participants)
         record["seconds"] = round(time.perf_counter() - started, 4)
         return record
+
+
+def _loss(report: RoundReport, account: Account | None) -> dict[str, float]:
+    """The training loss, which is the clients' own and under privacy on no record."""
+    return {"loss": report.loss} if account is None else {}

@@ -15,7 +15,9 @@ from fedfibos.analysis.class_priors import ClassPriors
 from fedfibos.channels.costs import Bounded
 from fedfibos.common.streams import stream
 from fedfibos.config.capacities import Capacities
-from fedfibos.round import sample
+from fedfibos.privacy.mechanism import Level
+from fedfibos.privacy.settings import Sampling
+from fedfibos.round import sample, sample_poisson
 from fedfibos.simulation.devices import Fleet
 from fedfibos.training import LocalTraining
 from fedfibos.types import Client, Dataset
@@ -67,6 +69,7 @@ class Population:
         weighting: ``uniform``, by number of ``samples``, or a number for each client.
         budget: What capacities are shares of.
         fleet: Its classes of devices; None: every client can afford its capacity.
+        sampling: How a cohort is drawn, and whether it is a secret.
     """
 
     train: Dataset
@@ -79,6 +82,7 @@ class Population:
     weighting: str | tuple[float, ...]
     budget: tuple[Bounded, ...] = ("parameters",)
     fleet: Fleet | None = None
+    sampling: Sampling = "fixed"
 
     def __len__(self) -> int:
         return len(self.parts)
@@ -119,7 +123,27 @@ class Population:
 
     def cohort(self, size: int, t: int) -> list[int]:
         """The participants of round t; all that can take part where they are fewer."""
-        return [self.ids[position] for position in sample(len(self.ids), size, self.seed, t)]
+        drawn = sample_poisson if self.sampling == "poisson" else sample
+        return [self.ids[position] for position in drawn(len(self.ids), size, self.seed, t)]
+
+    def levels(self, cohort: list[int], size: int, t: int) -> tuple[Level, ...]:
+        """The capacities of round t, each with the number of participants that is expected to have it.
+
+        Where the cohort is no secret, with the number that has it. Otherwise with its share of all clients, whoever
+        takes part.
+
+        Args:
+            cohort: The participants of round t.
+            size: How many are wanted.
+            t: The round.
+        """
+        ids = cohort if self.sampling == "known" else list(self.ids)
+        capacities = self.capacities.of(ids, t)
+        each = 1.0 if self.sampling == "known" else min(size, len(ids)) / len(ids)
+        return tuple(
+            Level(self.clients([ids[capacities.index(capacity)]], t)[0], capacities.count(capacity) * each)
+            for capacity in sorted(set(capacities), reverse=True)
+        )
 
     def everyone(self, t: int) -> list[Client]:
         """All clients that take part as they are in round t."""

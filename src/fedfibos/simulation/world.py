@@ -35,8 +35,10 @@ from fedfibos.method import Method
 from fedfibos.model import Model, model_of
 from fedfibos.models import build, check_module, check_test_inputs, encode, outputs_of
 from fedfibos.params import Params
+from fedfibos.privacy.refusals import unused
 from fedfibos.simulation.devices import fleet_of
 from fedfibos.simulation.population import Parts, Population
+from fedfibos.simulation.private import check_private
 from fedfibos.simulation.setting import Setting
 from fedfibos.steps.loss import check_local
 from fedfibos.tasks import Task
@@ -99,6 +101,9 @@ def build_world(
         task=task,
     )
     method = experiment.build_method()
+    check_private(experiment, method, model)
+    for line in unused(experiment.privacy, method, model) if experiment.privacy is not None else ():
+        warn(line)
     if experiment.federation.devices:
         found = fits(method, model, experiment.federation.devices, work_of(experiment, split, population))
         population = population.with_fleet(fleet_of(found, len(population), experiment.seed))
@@ -215,6 +220,7 @@ def deal(experiment: Experiment, split: Split, warn: Warn) -> Population:
         seed,
         federation.weighting,
         federation.budget,
+        sampling="fixed" if experiment.privacy is None else experiment.privacy.sampling,
     )
 
 

@@ -25,6 +25,7 @@ NAME = re.compile(r"[A-Za-z][\w.\- ]*")
 TAKEN = (
     *("global", "local", "metrics", "majority_share", "jaccard", "kept_shares", "shares", "cv_f", "cv_magnitude"),
     *("method", "seed", "round", "rounds", "loss", "params_sha256", "bytes", "seconds", "rejected", "silent"),
+    *("epsilon", "delta"),
     *("rejected_classes", "participants", "evaluation"),
 )
 """Keys of a record that no metric may have."""
