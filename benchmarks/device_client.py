@@ -89,6 +89,7 @@ print(
             "peak_above_imports_mib": round(peak() - with_imports, 1),
             "seconds_to_first_batch": round((Images.first or began) - began, 3),
             "seconds": round(time.perf_counter() - began, 2),
+            "compiler": "torch._dynamo" in sys.modules,
             "said": None if about is None else {key: about[key] for key in about},
         }
     )

@@ -102,6 +102,11 @@ class Model:
         return not any(parameter.is_meta for parameter in self.module.parameters())
 
     @property
+    def counted(self) -> bool:
+        """Whether the operations of slices are known already (:attr:`macs`)."""
+        return "macs" in self._costs
+
+    @property
     def sizes(self) -> str:
         """How many parameters are trained, and how many are frozen, which no client sends or receives."""
         frozen = sum(p.numel() for p in self.module.parameters() if not p.requires_grad)
@@ -113,8 +118,9 @@ class Model:
         Raises:
             ValueError: Some are not finite; names the tensor.
         """
-        if self.has_values:
-            check_finite(self.module)
+        if not self.has_values:  # nothing to copy, and no operation on ``meta``: its code takes 50 MiB to import
+            return Params(self.layout, torch.empty(self.layout.size, device="meta"))
+        check_finite(self.module)
         return params_of(self.module, self.layout)
 
     @property

@@ -2,7 +2,7 @@
 
 import torch
 
-from fedfibos.backend.memory import peak_memory
+from fedfibos.backend.memory import Lifetimes, lifetimes, peak_memory
 
 
 def test_what_is_let_go_of_does_not_count():
@@ -16,3 +16,7 @@ def test_what_is_kept_counts():
 
 def test_views_share_their_memory():
     assert peak_memory(lambda: torch.ones(10, 10).view(100).unsqueeze(0)) == 400
+
+
+def test_when_memory_comes_and_goes():
+    assert lifetimes(lambda: torch.ones(10).mul(2).add(1)) == Lifetimes((40, 40, 40), (0, 1, ~0, 2, ~1, ~2))

@@ -77,6 +77,7 @@ def test_a_device_that_declares_itself_takes_no_more(method, capacity):
     task = task_in(case)
     took = measured({**case, "node": {"capacity": capacity}}, task, None)
     assert took["said"]["capacity"] == capacity
+    assert not took["compiler"]  # torch's, 50 MiB of it
     assert took["peak_mib"] <= predicted(task, case, capacity) / MIB
 
 

@@ -106,9 +106,27 @@ def test_clients_of_masks_build_the_whole_model(tmp_path, name):
     assert whole == [True] * 9
 
 
-def test_a_capacity_is_measured_without_the_weights(tmp_path):
-    _, whole = run(tmp_path, {"federation.rounds": 1}, capacities=(None, None, None), **{"bytes-per-round": 3000})
+@pytest.mark.parametrize(
+    "node",
+    [
+        {"bytes-per-round": 3000},
+        {"memory-limit": "10GB"},
+        {"seconds-per-round": 60.0},
+        {"seconds-per-round": 60.0, "macs-per-second": 1e9},
+        {"seconds-per-round": 60.0, "examples-per-second": 1e6},
+    ],
+    ids=lambda node: " ".join(node),
+)
+def test_a_capacity_is_measured_without_the_weights(tmp_path, node):
+    _, whole = run(tmp_path, {"federation.rounds": 1}, capacities=(None, None, None), **node)
     assert not any(whole)
+
+
+def test_a_device_that_counts_its_seconds_by_unknown_operations_builds_the_whole_model(tmp_path, monkeypatch):
+    monkeypatch.setattr(import_module("fedfibos.flower.lean"), "_counts", lambda model: False)
+    speed = {"seconds-per-round": 60.0, "macs-per-second": 1e9}
+    _, whole = run(tmp_path, {"federation.rounds": 1}, capacities=(None,), **speed)
+    assert whole == [False, True, False]  # to declare itself it tries both, and trains without the weights
 
 
 class Frozen(nn.Module):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from torch import Tensor
@@ -23,6 +24,27 @@ def peak_memory(run: Callable[[], object]) -> int:
     return watched.peak
 
 
+@dataclass(frozen=True)
+class Lifetimes:
+    """Which memory is there when, while something runs.
+
+    Attributes:
+        sizes: Bytes of each piece of memory, in the order in which they come.
+        order: What happens, one after another: ``i``, piece i comes; ``~i``, it goes.
+    """
+
+    sizes: tuple[int, ...]
+    order: tuple[int, ...]
+
+
+def lifetimes(run: Callable[[], object]) -> Lifetimes:
+    """What :func:`peak_memory` counts, piece by piece."""
+    watched = _Watched()
+    with watched:
+        run()
+    return Lifetimes(tuple(watched.sizes), tuple(watched.order))
+
+
 class _Watched(TorchDispatchMode):
     """Notes the memory of what operations give, and when it is released."""
 
@@ -30,6 +52,13 @@ class _Watched(TorchDispatchMode):
         super().__init__()  # type: ignore[no-untyped-call]
         self.alive: dict[int, tuple[int, object]] = {}
         self.total = self.peak = 0
+        self.sizes: list[int] = []
+        self.order: list[int] = []
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Torch's switch: False, or it imports its compiler at the first operation, 50 MiB of it and seconds."""
+        return False
 
     def __torch_dispatch__(
         self, function: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
@@ -44,10 +73,15 @@ class _Watched(TorchDispatchMode):
         storage = tensor.untyped_storage()
         key = storage._cdata
         if key not in self.alive:
+            number = len(self.sizes)
             released = weakref.ref(storage, lambda _: self._release(key))
-            self.alive[key] = storage.nbytes(), released
+            self.alive[key] = number, released
+            self.sizes.append(storage.nbytes())
+            self.order.append(number)
             self.total += storage.nbytes()
             self.peak = max(self.peak, self.total)
 
     def _release(self, key: int) -> None:
-        self.total -= self.alive.pop(key)[0]
+        number, _ = self.alive.pop(key)
+        self.order.append(~number)
+        self.total -= self.sizes[number]

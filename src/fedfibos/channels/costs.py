@@ -40,10 +40,11 @@ class Length:
 
 @dataclass(frozen=True)
 class Cost:
-    """A sum of products of lengths.
+    """A sum of products of lengths, or the largest of several.
 
     Attributes:
         terms: Lengths that are multiplied -> factor.
+        others: Other such sums; the cost is the largest (memory, whose peak is at one moment or another of a step).
         per: How many make one of what the cost is named for (8 bits a byte).
         whole: What the whole model costs, where that is not what the terms make of a slice that leaves nothing out.
         limit: What a slice of any capacity may cost at most, as a device's own units say; None: no such limit.
@@ -55,6 +56,12 @@ class Cost:
     whole: Number | None = None
     limit: Number | None = None
     shared: bool = True
+    others: tuple[Mapping[tuple[Length, ...], Number], ...] = ()
+
+    @property
+    def sums(self) -> tuple[Mapping[tuple[Length, ...], Number], ...]:
+        """All sums, of which the largest counts."""
+        return (self.terms, *self.others)
 
     def allowed(self, share: Fraction, sizes: Mapping[str, int]) -> Number:
         """What a slice of a capacity may cost at most."""
@@ -68,12 +75,16 @@ class Cost:
 
     def at(self, widths: Mapping[str, int]) -> Number:
         """The cost of a slice of those widths; all axes are given."""
-        total: Number = 0
-        for lengths, factor in self.terms.items():
-            for length in lengths:
-                factor *= length.at(widths)
-            total += factor
-        return total
+        return max(_sum_at(terms, widths) for terms in self.sums)
+
+
+def _sum_at(terms: Mapping[tuple[Length, ...], Number], widths: Mapping[str, int]) -> Number:
+    total: Number = 0
+    for lengths, factor in terms.items():
+        for length in lengths:
+            factor *= length.at(widths)
+        total += factor
+    return total
 
 
 def length_of(dim: Dimension) -> Length:
@@ -145,6 +156,8 @@ def width_within(axes: Axes, costs: Mapping[str, Cost], capacity: float) -> floa
         widths = axes.widths(width)
         return any(cost.at(widths) > most[name] for name, cost in costs.items())
 
+    if all(cost.of_all(axes.sizes) <= most[name] for name, cost in costs.items()):
+        return 1.0  # the whole model may cost less than a slice that leaves nearly nothing out
     fitting = bisect.bisect_left(steps, True, key=over)
     if fitting == 0:
         raise ValueError(too_little(share, axes, costs))
@@ -171,30 +184,39 @@ class Shrinking:
 
     Attributes:
         widths: Axis -> channels that are left.
-        totals: Each cost at these widths.
     """
 
     def __init__(self, costs: Sequence[Cost], sizes: Mapping[str, int]) -> None:
         self.widths = dict(sizes)
-        self.totals = [cost.at(sizes) for cost in costs]
         self._terms: list[tuple[int, Number, list[dict[str, int]], list[int]]] = []
         self._touched: dict[str, list[int]] = {axis: [] for axis in sizes}
         self._neighbours: dict[str, list[str]] = {}
-        self._saved: list[dict[str, Number]] = [dict.fromkeys(sizes, 0) for _ in costs]
-        for number, cost in enumerate(costs):
-            for lengths, factor in cost.terms.items():
+        sums = [(number, terms) for number, cost in enumerate(costs) for terms in cost.sums]
+        self._of = [[n for n, (number, _) in enumerate(sums) if number == cost] for cost in range(len(costs))]
+        self._totals = [_sum_at(terms, sizes) for _, terms in sums]
+        self._saved: list[dict[str, Number]] = [dict.fromkeys(sizes, 0) for _ in sums]
+        for number, (_, terms) in enumerate(sums):
+            for lengths, factor in terms.items():
                 term = len(self._terms)
                 self._terms.append((number, factor, [dict(n.each) for n in lengths], [n.at(sizes) for n in lengths]))
                 for axis in dict.fromkeys(axis for length in lengths for axis, _ in length.each):
                     self._touched[axis].append(term)
                 self._account(term, 1)
 
+    @property
+    def totals(self) -> list[Number]:
+        """Each cost at these widths."""
+        return [max(self._totals[n] for n in of) for of in self._of]
+
     def saved(self, axis: str) -> list[Number]:
         """How much of each cost the axis's next channel takes."""
-        return [saved[axis] for saved in self._saved]
+        after = [max(self._totals[n] - self._saved[n][axis] for n in of) for of in self._of]
+        return [now - then for now, then in zip(self.totals, after, strict=True)]
 
     def neighbours(self, axis: str) -> list[str]:
         """The axes whose savings change with a channel of this one, itself included."""
+        if any(len(of) > 1 for of in self._of):  # another sum may be the largest
+            return list(self.widths)
         if axis not in self._neighbours:
             touched = [each for term in self._touched[axis] for each in self._terms[term][2]]
             self._neighbours[axis] = list(dict.fromkeys([axis, *(other for each in touched for other in each)]))
@@ -204,7 +226,7 @@ class Shrinking:
         """Take one channel away."""
         self.widths[axis] -= 1
         for total, saved in enumerate(self._saved):
-            self.totals[total] -= saved[axis]
+            self._totals[total] -= saved[axis]
         for term in self._touched[axis]:
             self._account(term, -1)
             _, _, each, lengths = self._terms[term]

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from fedfibos.common.formatting import first_line
 from fedfibos.common.unallocated import without_weights
 from fedfibos.flower.task import FleetTask, OutlinedSettings, Settings
+from fedfibos.model import Model
 from fedfibos.params import Params
 from fedfibos.submodel import Submodel
 from fedfibos.types import Client, State
@@ -68,6 +69,15 @@ class SentOutline:
         """What a submodel is sent with: the first slice and whatever follows it."""
         if self._encoded is None and submodel.widths is not None:
             task = self._task
-            macs = "macs" in task.federation.budget
+            macs = "macs" in task.federation.budget or _counts(task.model)
             self._encoded = encode_outline(outline_of(task.model, untrained=task.untrained_sha256, macs=macs))
         return self._encoded
+
+
+def _counts(model: Model) -> bool:
+    """Whether operations of slices are known: a device may count its seconds by them, and has no weights to try."""
+    try:
+        model.macs  # noqa: B018 (remembered)
+    except ValueError:
+        return False
+    return True

@@ -6,7 +6,7 @@ import time
 from dataclasses import replace
 
 from fedfibos.analysis.cost import forward_macs
-from fedfibos.analysis.first_round import first_round
+from fedfibos.analysis.first_round import NeedsValuesError, first_round
 from fedfibos.analysis.fitting import PASSES
 from fedfibos.flower.accelerator import train_on_device
 from fedfibos.flower.task import FleetTask
@@ -54,6 +54,8 @@ def _macs(model: Model, submodel: Submodel, params: Params, data: Dataset) -> tu
     if submodel.widths is None:  # a mask is trained in the shape of the whole model, which has values here
         whole = forward_macs(model, params, submodel, data)
         return whole, whole
+    if not (model.has_values or model.counted):
+        raise NeedsValuesError("the server does not know the operations of slices")
     sizes = model.axes.sizes
     return int(model.macs.at({**sizes, **dict(submodel.widths)})), int(model.macs.of_all(sizes))
 

@@ -1,4 +1,4 @@
-"""The memory of a slice's training step as a polynomial in its widths, fitted to real steps."""
+"""The memory of a slice's training step as polynomials in its widths, found on real steps."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedfibos.backend.memory import peak_memory
+from fedfibos.backend.memory import lifetimes, peak_memory
 from fedfibos.channels.check import call, fixed_draws
 from fedfibos.channels.costs import Cost, Length, tensor_cost
 from fedfibos.channels.family import with_nested
+from fedfibos.channels.moments import PER_BYTE, peak_cost, probes
 from fedfibos.channels.resize import resize_module
 from fedfibos.common.inputs import Inputs
 from fedfibos.common.streams import stream
@@ -36,9 +37,6 @@ UNEQUAL = 5
 
 MARGIN = 1.03
 """How far above what is fitted a slice is counted."""
-
-PER_BYTE = 1024
-"""Factors are whole numbers: costs are in 1024ths of a byte."""
 
 
 @dataclass(frozen=True)
@@ -65,9 +63,9 @@ class _Examples:
 def memory_cost(model: Model, local: LocalTraining, train: Train) -> Cost:
     """Bytes of the tensors of a training step at its peak, as :class:`fedfibos.analysis.cost.Cost` counts them.
 
-    α·(bytes of the parameters) + β·(bytes that a forward pass keeps for the backward pass) + γ, fitted to steps at some
-    widths, and raised until none of them is above it. What is kept is a sum over axes, found by cutting one at a time.
-    A peak is the largest of several sums, so other widths may take more or less: see docs/explanation/devices.md.
+    What is alive at each moment of a step, as polynomials in the widths (:mod:`fedfibos.channels.moments`), raised
+    where steps at other widths take more. Where a step does not make the same tensors whatever the widths, as where a
+    model chooses what it runs, the peak itself is fitted (:func:`_fitted_cost`).
 
     Args:
         model: The model, with an example.
@@ -79,29 +77,55 @@ def memory_cost(model: Model, local: LocalTraining, train: Train) -> Cost:
     """
     if model.example is None:
         raise ValueError("a budget of 'memory' needs a model with an example batch, got one without")
-    axes, size = model.axes, max(local.batch_size, 2)
+    size = max(local.batch_size, 2)
+
+    def step(widths: Mapping[str, int], batch: int = size) -> Callable[[], object]:
+        return _step(model, local, train, widths, batch)
+
+    whole = PER_BYTE * peak_memory(step({}))
+    base, *_ = every = probes(model.axes)
+    found = None
+    if model.axes.sizes:
+        small = [lifetimes(step(widths, 2)) for widths in every]
+        found = peak_cost(model.axes, model.layout, small, lifetimes(step(base)))
+    if found is None:
+        return replace(_fitted_cost(model, step, size), whole=whole)
+    tried = [model.axes.widths(0.25), *_unequal(model)[:2]]
+    over = max(peak_memory(step(widths)) * PER_BYTE / float(found.at(widths)) for widths in tried)
+    sums = [{lengths: math.ceil(n * max(over, 1.0)) for lengths, n in terms.items()} for terms in found.sums]
+    return replace(found, terms=sums[0], others=tuple(sums[1:]), whole=whole)
+
+
+def _fitted_cost(model: Model, step: Callable[[Mapping[str, int]], Callable[[], object]], size: int) -> Cost:
+    """α·(bytes of the parameters) + β·(bytes that a forward pass keeps for the backward pass) + γ.
+
+    Fitted to steps at some widths, and raised until none of them is above it. What is kept is a sum over axes, found by
+    cutting one at a time.
+    """
+    axes = model.axes
     kept = _kept(model, size)
     parameters = tensor_cost(axes, [(name, 4) for name in model.layout.names])
     rows, peaks = [], []
     for widths in _widths(model):
         rows.append((float(parameters.at(widths)), kept[None] + sum(kept[a] * n for a, n in widths.items()), 1.0))
-        peaks.append(float(_peak(model, local, train, widths, size)))
+        peaks.append(float(peak_memory(step(widths))))
     alpha, beta, gamma = _fitted(np.array(rows), np.array(peaks))
     terms = {lengths: math.ceil(alpha * PER_BYTE * n) for lengths, n in parameters.terms.items()}
     for axis in axes.sizes:
         channels = (Length(0, ((axis, 1),)),)
         terms[channels] = terms.get(channels, 0) + math.ceil(beta * PER_BYTE * kept[axis])
     terms[()] = terms.get((), 0) + math.ceil(PER_BYTE * (gamma + beta * kept[None]))
-    return Cost(terms, PER_BYTE, PER_BYTE * _peak(model, local, train, {}, size))
+    return Cost(terms, PER_BYTE)
 
 
 def _widths(model: Model) -> list[dict[str, int]]:
     """Equal ones, and some that are not."""
-    axes, drawn = model.axes, stream(0, "widths of the memory's measurement")
-    unequal = [
-        {a: int(torch.randint(1, n + 1, (), generator=drawn)) for a, n in axes.sizes.items()} for _ in range(UNEQUAL)
-    ]
-    return [axes.widths(ratio) for ratio in RATIOS] + unequal
+    return [model.axes.widths(ratio) for ratio in RATIOS] + _unequal(model)
+
+
+def _unequal(model: Model) -> list[dict[str, int]]:
+    sizes, drawn = model.axes.sizes, stream(0, "widths of the memory's measurement")
+    return [{a: int(torch.randint(1, n + 1, (), generator=drawn)) for a, n in sizes.items()} for _ in range(UNEQUAL)]
 
 
 def _fitted(rows: NDArray[np.float64], peaks: NDArray[np.float64]) -> tuple[float, float, float]:
@@ -149,8 +173,10 @@ def _kept_at(model: Model, widths: Mapping[str, int]) -> int:
     return sum(size for size, _ in found.values())
 
 
-def _peak(model: Model, local: LocalTraining, train: Train, widths: Mapping[str, int], size: int) -> int:
-    """Bytes at the peak of two steps of a slice; of the whole model without widths.
+def _step(
+    model: Model, local: LocalTraining, train: Train, widths: Mapping[str, int], size: int
+) -> Callable[[], object]:
+    """Two steps of a slice, of the whole model without widths, to be watched; one has run already.
 
     From the second on an optimiser's state lies beside the gradients.
     """
@@ -167,7 +193,7 @@ def _peak(model: Model, local: LocalTraining, train: Train, widths: Mapping[str,
     data = _Examples(model.example if model.example is not None else torch.empty(0), torch.zeros(size).long())
     client = Client(0, 1.0, 0, 0, replace(local, steps=2, epochs=None, nested=never), data)
     train(model, params, submodel, replace(client, local=replace(client.local, steps=1, batch_size=2)))
-    return peak_memory(lambda: train(model, params, submodel, client))
+    return lambda: train(model, params, submodel, client)
 
 
 def _length(example: Inputs | None) -> int:

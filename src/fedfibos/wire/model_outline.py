@@ -29,7 +29,7 @@ class Outline:
         axes: Its named axes.
         whole: As of :class:`fedfibos.model.Model`.
         rewritten: As of :class:`fedfibos.model.Model`.
-        macs: Operations of a slice, where a budget bounds them; None: not needed.
+        macs: Operations of a slice; None: they are not known.
         untrained: Digest of what server and clients have alike and never send.
         made_with: Versions that places in code depend on (:func:`versions`).
     """
