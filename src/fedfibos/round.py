@@ -230,7 +230,7 @@ def merge(
         raise NoUploadError(f"the uploads of the round must weigh {wanted} together, got {sums.weight:g}")
     next_state, next_params = _merged(method, next_state, params, sums)
     next_state = joined(next_state, own.with_tensors(**sums.moments))
-    check_merged(next_state, next_params, largest)
+    check_merged(next_state, next_params, largest if private is None else {})
     participants = tuple(sorted(client.id for client in cohort))
     up = sum(int(part.get("up", 0)) for part in parts.values())
     loss = sum(losses) / len(losses) if losses else math.nan

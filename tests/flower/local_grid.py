@@ -59,6 +59,7 @@ def experiment_task(experiment: Experiment, model: Model, **federation: Any) -> 
         experiment.seed,
         to_toml(experiment),
         experiment.server,
+        experiment.privacy,
     )
 
 

@@ -131,7 +131,7 @@ def of_app(run: Path, app: Path, at: At = "last") -> Exportable:
 def _of_app(run: Path, app: Path, settings: dict[str, Any], at: At) -> Exportable:
     fleet = _load(app)
     config = {"seed": settings["seed"], **settings.get("app", {})}
-    for section in ("method", "local", "server", "federation"):
+    for section in ("method", "local", "server", "federation", "privacy"):
         config |= {f"{section}.{key}": value for key, value in settings.get(section, {}).items()}
     task = _call(app, lambda: fleet.task(config))
     if task.federation.scores == "client":

@@ -28,6 +28,7 @@ class Round:
         skipped: What was tried before in this round, and brought too few uploads: reason, participants, rejected.
         left_out: Client -> why it was in no cohort, though connected.
         keys: Client -> fingerprint of its node's key, where Flower's grid tells.
+        epsilon: What the rounds so far have spent, where they are private.
     """
 
     number: int
@@ -40,6 +41,7 @@ class Round:
     skipped: Sequence[Mapping[str, Any]] = ()
     left_out: Mapping[int, str] = field(default_factory=dict)
     keys: Mapping[int, str] = field(default_factory=dict)
+    epsilon: float | None = None
 
 
 def clients_of(task: FleetTask, roster: Roster, ids: Sequence[int], t: int) -> list[Client]:

@@ -151,6 +151,8 @@ class _Server:
                 write_clients(self.directory.path, LOG.warning)
         rounds = self.directory.rounds()
         final: dict[str, Any] = {"rounds": self.now.round, "params_sha256": self.now.params.sha256()}
+        if self.task.privacy is not None and rounds:
+            final |= {"epsilon": rounds[-1]["epsilon"], "delta": self.task.privacy.delta}
         if any("evaluation" in record for record in rounds):
             final |= summarise(rounds)
         if lost := rejected_classes(rounds, _took_part):
@@ -165,7 +167,7 @@ class _Server:
         federation, report = self.task.federation, done.report
         record: dict[str, Any] = {
             "round": done.number,
-            "loss": report.loss,
+            **({"loss": report.loss} if done.epsilon is None else {"epsilon": done.epsilon}),
             "participants": list(report.participants),
             "capacities": {str(client): done.roster[client].capacity for client in report.participants},
             "rejected": {str(client): reason for client, reason in report.rejected.items()},
@@ -191,10 +193,10 @@ class _Server:
         self.directory.append_round(record)
         self.now = Checkpoint(done.number, done.params, done.state)  # not before: a checkpoint's rounds are on record
         LOG.info(
-            "round %d of %d: loss %.4f, %s%d of %d clients, %d bytes down, %d up",
+            "round %d of %d: %s, %s%d of %d clients, %d bytes down, %d up",
             done.number,
             federation.rounds,
-            report.loss,
+            f"loss {report.loss:.4f}" if done.epsilon is None else f"epsilon {done.epsilon:.3g}",
             _accuracies(record),
             len(report.participants) - len(report.rejected),
             len(report.participants),

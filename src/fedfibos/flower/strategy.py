@@ -26,6 +26,7 @@ from fedfibos.flower.messages import (
     payload_record,
     size_of,
 )
+from fedfibos.flower.private import FleetAccount
 from fedfibos.flower.quarantine import Quarantine
 from fedfibos.flower.roster import Enrolment, Roster
 from fedfibos.flower.selection import Selection
@@ -92,6 +93,7 @@ class SubmodelStrategy(Strategy):
         }
         self.quarantine = Quarantine(past)
         self.attempts = Attempts(task.federation)
+        self._account = None if task.privacy is None else FleetAccount(task.privacy, task, past)
         self.left_out: dict[int, str] = {}
         self._keys = {int(client): key for line in reversed(past) for client, key in line.get("keys", {}).items()}
         self._params: Params | None = None
@@ -164,6 +166,7 @@ class SubmodelStrategy(Strategy):
                 self.task.server,
                 self._fleet(),
                 self.task.model.task,
+                None if self._account is None else self._account.private(self._cohort),
             )
         except NoUploadError as error:
             self._ended(participants, error.rejected)
@@ -179,6 +182,7 @@ class SubmodelStrategy(Strategy):
         if self.task.federation.scores == "client":
             state = replace(state, rows=MemoryRows())  # an estimate that came along for a shared score is not kept
         self.counted |= dict.fromkeys(usable, self.t)
+        epsilon = None if self._account is None else self._account.spend(participants, self.t)
         self.state, self.t = state, self.t + 1
         self.on_round(
             Round(
@@ -192,9 +196,10 @@ class SubmodelStrategy(Strategy):
                 self.attempts.over(),
                 self.left_out,
                 self._enrolment.keys(participants) if self._enrolment is not None else {},
+                epsilon,
             )
         )
-        return arrays_of(params), MetricRecord({"loss": report.loss})
+        return arrays_of(params), MetricRecord({"loss": report.loss} if epsilon is None else {"epsilon": epsilon})
 
     def _ended(self, participants: Sequence[int], rejected: Mapping[int, str]) -> None:
         """Say who was rejected, ask them anew who they are, and remember it of them."""

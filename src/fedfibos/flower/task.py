@@ -24,6 +24,7 @@ from fedfibos.config.limits import CONFIG, Positive, Seed
 from fedfibos.config.watched import Trackers, checked_metric
 from fedfibos.method import ClientScored, Method
 from fedfibos.model import Model, model_of
+from fedfibos.privacy.settings import Privacy
 from fedfibos.server.settings import PLAIN, Server
 from fedfibos.steps.loss import check_local
 from fedfibos.tasks.classification import CLASSIFICATION
@@ -123,6 +124,7 @@ class FleetTask:
         seed: Root of the run's random streams.
         settings: All of it, as the run directory keeps it: TOML. The app's own keys are in its table ``app``.
         server: How uploads are merged, and the server's optimiser.
+        privacy: Differential privacy of clients; None: none.
     """
 
     method: Method
@@ -132,6 +134,7 @@ class FleetTask:
     seed: int
     settings: str
     server: Server = PLAIN
+    privacy: Privacy | None = None
 
     def __post_init__(self) -> None:
         if self.federation.scores == "client":
@@ -179,8 +182,8 @@ def task_of(
 
     Args:
         module: The architecture. Build it from a fixed seed, so that its initial values are equal on all machines.
-        config: ``context.run_config``: keys ``method.*``, ``local.*``, ``server.*``, ``federation.*``
-            (:class:`FleetSettings`) and ``seed``; keys outside these sections are yours.
+        config: ``context.run_config``: keys ``method.*``, ``local.*``, ``server.*``, ``privacy.*``,
+            ``federation.*`` (:class:`FleetSettings`) and ``seed``; keys outside these sections are yours.
         example: One batch of inputs, for the methods that slice.
         held: Modules or parameters that every client holds whole; see :func:`fedfibos.params.maskable_names`.
         task: What the model is trained for and measured by, such as ``Regression().task(targets, ())`` of
@@ -190,7 +193,8 @@ def task_of(
         ValueError: The model has no such part, or the task no use for a setting.
         ExperimentError: An unknown key or a value that cannot be, in one line.
     """
-    sections: dict[str, dict[str, Any]] = {"method": {}, "local": {}, "server": {}, "federation": {}}
+    names = ("method", "local", "server", "federation", "privacy")
+    sections: dict[str, dict[str, Any]] = {name: {} for name in names}
     own = {}
     for key, value in config.items():
         section, dot, name = key.partition(".")
@@ -202,18 +206,20 @@ def task_of(
     values = sections["method"]
     head = {key: values.pop(key) for key in ("name", "preset") if key in values}
     choice = checked(MethodChoice, {**head, "settings": values}, "method").resolved()
-    for section, cls in (("local", LocalTraining), ("server", Server)):
+    for section, cls in (("local", LocalTraining), ("server", Server), ("privacy", Privacy)):
         for name in sections[section]:
             check_name(f"a key of {section}", name, field_names(cls))
     local = checked(LocalTraining, sections["local"], "local")
     server = checked(Server, sections["server"], "server")
     federation = checked(FleetSettings, sections["federation"], "federation")
+    privacy = checked(Privacy, sections["privacy"], "privacy") if sections["privacy"] else None
     resolved = {
         "seed": seed,
         "method": {"name": choice.name, **choice.settings},
-        "local": {k: v for k, v in dataclasses.asdict(local).items() if v is not None},
-        "federation": {k: v for k, v in dataclasses.asdict(federation).items() if v is not None},
+        "local": _given(local),
+        "federation": _given(federation),
         **({"server": dataclasses.asdict(server)} if server != PLAIN else {}),
+        **({"privacy": _given(privacy)} if privacy is not None else {}),
         **({"held": list(held)} if held else {}),
         **({"task": task.name or "own"} if task is not CLASSIFICATION else {}),
         **({"app": own} if own else {}),
@@ -221,7 +227,13 @@ def task_of(
     outline = config.outline if isinstance(config, OutlinedSettings) else None
     check_local(task, local)
     model = model_of(module, held=held, example=example) if outline is None else outline.model(module, example)
-    return FleetTask(choice.build(), model.doing(task), local, federation, seed, tomli_w.dumps(resolved), server)
+    made = choice.build(), model.doing(task), local, federation, seed, tomli_w.dumps(resolved), server
+    return FleetTask(*made, privacy)
+
+
+def _given(section: Any) -> dict[str, Any]:
+    """The fields of a section that TOML can hold: it has no null."""
+    return {key: value for key, value in dataclasses.asdict(section).items() if value is not None}
 
 
 def _array(value: bool | int | float | str) -> Any:

@@ -14,6 +14,7 @@ from fedfibos.config.limits import Seed
 from fedfibos.config.sections import Data, Evaluation
 from fedfibos.config.task import TaskChoice
 from fedfibos.data.partition import Partition
+from fedfibos.privacy.settings import Privacy
 from fedfibos.runs.reading import RecordError
 from fedfibos.server.settings import Server
 from fedfibos.tasks import TASKS
@@ -74,6 +75,7 @@ def fleet_experiment(settings: Mapping[str, Any], rounds: Sequence[Mapping[str, 
             ),
             seed=checked(Seed, settings.get("seed", 0), "seed"),
             server=checked(Server, settings.get("server", {}), "server"),
+            privacy=checked(Privacy, settings["privacy"], "privacy") if "privacy" in settings else None,
             task=TaskChoice(task) if (task := str(settings.get("task"))) in TASKS else TaskChoice(),
         )
     except (KeyError, TypeError, ValueError) as error:

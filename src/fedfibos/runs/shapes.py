@@ -122,6 +122,8 @@ class FleetFinal(TypedDict):
     bytes: NotRequired[Traffic]
     seconds: NotRequired[float]
     rejected: NotRequired[Count]
+    epsilon: NotRequired[float]
+    delta: NotRequired[float]
 
 
 class Made(TypedDict):
