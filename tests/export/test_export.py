@@ -161,6 +161,44 @@ def test_a_file_holds_no_example_and_says_what_it_is(tmp_path, suffix):
         assert [output.name for output in session.get_outputs()] == ["logits"]
 
 
+class Named(nn.Module):
+    """Its input and a parameter are called as outputs may be."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(3, 2)
+        self.values = nn.Parameter(torch.ones(2))
+
+    def forward(self, logits: torch.Tensor) -> torch.Tensor:
+        return self.layer(logits) * self.values
+
+
+@pytest.mark.parametrize(("output", "named"), [("logits", "logits_out"), ("values", "values_out"), ("y", "y")])
+def test_an_output_has_a_name_of_its_own(tmp_path, output, named):
+    made = model_of(Named(), example=torch.zeros(2, 3))
+    module, whole = submodel_module(made, made.initial_params(), full(made.layout)), full(made.layout)
+    export_submodel(module, whole, torch.ones(2, 3), tmp_path / "a.onnx", output=output)
+    session = onnxruntime.InferenceSession(str(tmp_path / "a.onnx"), providers=["CPUExecutionProvider"])
+    assert [node.name for node in session.get_outputs()] == [named]
+
+
+def test_a_regression_s_network_gives_values(tmp_path, capsys):
+    rows = "".join(f"{n % 7},{n % 5},{n % 7 - n % 5}\n" for n in range(60))
+    (tmp_path / "t.csv").write_text(f"a,b,y\n{rows}")
+    (tmp_path / "e.toml").write_text(
+        f'data = {{ name = "csv:{tmp_path / "t.csv"}", options = {{ label = "y" }}, partition = {{ scheme = "iid" }} }}\n'
+        'task.name = "regression"\nmodel = { name = "mlp", options = { hidden = [8] } }\nmethod.name = "heterofl"\n'
+        "federation = { clients = 2, cohort = 2, rounds = 1, capacities = { 1.0 = 0.5, 0.5 = 0.5 } }\n"
+        "local = { steps = 1, batch_size = 4, lr = 0.01 }\n"
+    )
+    assert main(["run", str(tmp_path / "e.toml"), "--out", str(tmp_path / "run"), "--workers", "1"]) == 0
+    assert main(["export", str(tmp_path / "run"), "--capacity=0.5", f"--out={tmp_path / 'a.onnx'}"]) == 0
+    session = onnxruntime.InferenceSession(str(tmp_path / "a.onnx"), providers=["CPUExecutionProvider"])
+    assert [node.name for node in session.get_outputs()] == ["values"]
+    about = session.get_modelmeta().custom_metadata_map
+    assert about["task"] == "regression"
+
+
 @pytest.mark.parametrize("suffix", SUFFIXES)
 def test_batch_normalisation_is_recalibrated_and_exported(tmp_path, suffix):
     made = model(norm="batch")

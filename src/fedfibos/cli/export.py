@@ -178,7 +178,8 @@ def write(
     """Write the submodel of a capacity (of a client, where submodels are personal), and say what was written."""
     module, submodel, about = _prepared(source, capacity, client)
     if int8 is None:
-        done = export_submodel(module, submodel, source.examples, out, about, batch_size=batch_size)
+        gives = source.model.task.gives
+        done = export_submodel(module, submodel, source.examples, out, about, batch_size=batch_size, output=gives)
         size, found = done.bytes, f"outputs agree to {done.difference:.1g}"
     else:
         if source.test is None:
@@ -216,7 +217,8 @@ def exported(source: Exportable, capacity: float, out: Path, batch_size: int | N
         ValueError: Submodels are personal.
     """
     module, submodel, about = _prepared(source, capacity, None)
-    return export_submodel(module, submodel, source.examples, out, about, batch_size=batch_size)
+    gives = source.model.task.gives
+    return export_submodel(module, submodel, source.examples, out, about, batch_size=batch_size, output=gives)
 
 
 def _prepared(source: Exportable, capacity: float, client: int | None) -> tuple[nn.Module, Submodel, dict[str, str]]:

@@ -100,6 +100,7 @@ def export_submodel(
     about: Mapping[str, str] | None = None,
     *,
     batch_size: int | None = None,
+    output: str = "logits",
 ) -> Exported:
     """Write a submodel, read the file back, and compare outputs.
 
@@ -110,6 +111,7 @@ def export_submodel(
         out: The file; how its name ends says the format: a key of :data:`FORMATS`.
         about: Metadata for the file.
         batch_size: The number of examples that a traced network is to take, at most those given; None: any number.
+        output: What the outputs are called in an ``.onnx`` file (:attr:`fedfibos.tasks.task.Task.gives`).
 
     Raises:
         ExportError: Unknown suffix, missing package, a network that cannot be traced, or outputs that differ.
@@ -127,7 +129,7 @@ def export_submodel(
     with made_folders(out.parent):
         try:
             try:
-                got = write(module, examples, temporary, dict(about or {}), batch_size is None)
+                got = write(module, examples, temporary, dict(about or {}), batch_size is None, output)
             except (OSError, SafetensorError, RuntimeError) as error:
                 raise ExportError(f"{out.name} cannot be written: {str(error).splitlines()[0]}") from error
             difference = _difference(module, examples, got, out.name)
@@ -155,7 +157,9 @@ def _difference(module: nn.Module, examples: Inputs, got: Tensor, name: str) -> 
     return difference
 
 
-def _safetensors(module: nn.Module, examples: Inputs, path: Path, about: dict[str, str], any_batch: bool) -> Tensor:
+def _safetensors(
+    module: nn.Module, examples: Inputs, path: Path, about: dict[str, str], any_batch: bool, output: str
+) -> Tensor:
     save_model(module, str(path), about)  # a tied tensor is written once
     again = _emptied(module)
     load_model(again, path)
@@ -163,7 +167,9 @@ def _safetensors(module: nn.Module, examples: Inputs, path: Path, about: dict[st
         return forward(again, examples)
 
 
-def _sparse(module: nn.Module, examples: Inputs, path: Path, about: dict[str, str], any_batch: bool) -> Tensor:
+def _sparse(
+    module: nn.Module, examples: Inputs, path: Path, about: dict[str, str], any_batch: bool, output: str
+) -> Tensor:
     aliases = dict(module.named_parameters(remove_duplicate=False)).keys() - dict(module.named_parameters()).keys()
     write_sparse({k: v for k, v in module.state_dict().items() if k not in aliases}, path, about)
     again = _emptied(module)
@@ -180,7 +186,9 @@ def _emptied(module: nn.Module) -> nn.Module:
     return again
 
 
-def _torch_export(module: nn.Module, examples: Inputs, path: Path, about: dict[str, str], any_batch: bool) -> Tensor:
+def _torch_export(
+    module: nn.Module, examples: Inputs, path: Path, about: dict[str, str], any_batch: bool, output: str
+) -> Tensor:
     program = trace(module, examples, any_batch)
     program.example_inputs = None  # a file of the model must not hold anyone's data
     archive = io.BytesIO()  # torch's own writer ends the process where a disk is full
@@ -191,7 +199,9 @@ def _torch_export(module: nn.Module, examples: Inputs, path: Path, about: dict[s
         return forward(again, examples)
 
 
-def _onnx(module: nn.Module, examples: Inputs, path: Path, about: dict[str, str], any_batch: bool) -> Tensor:
+def _onnx(
+    module: nn.Module, examples: Inputs, path: Path, about: dict[str, str], any_batch: bool, output: str
+) -> Tensor:
     with extra("export"):
         import onnx  # noqa: F401 (the exporter needs it)
         import onnxruntime
@@ -202,9 +212,11 @@ def _onnx(module: nn.Module, examples: Inputs, path: Path, about: dict[str, str]
         logging.getLogger("torch.onnx._internal.exporter._registration").setLevel(
             logging.ERROR
         )  # it misses torchvision
-        program = torch.onnx.export(
-            trace(module, examples, any_batch), dynamo=True, verbose=False, output_names=["logits"]
-        )
+        traced = trace(module, examples, any_batch)
+        taken = {*traced.graph_signature.user_inputs, *traced.state_dict}
+        while output in taken:  # an input of the same name, say
+            output = f"{output}_out"
+        program = torch.onnx.export(traced, dynamo=True, verbose=False, output_names=[output])
         assert program is not None
         program.model.metadata_props.update(about)
         program.save(str(path))
@@ -221,7 +233,7 @@ def _umask() -> int:
     return mask
 
 
-Write = Callable[[nn.Module, Inputs, Path, dict[str, str], bool], Tensor]
+Write = Callable[[nn.Module, Inputs, Path, dict[str, str], bool, str], Tensor]
 
 SPARSE = ".sparse.safetensors"
 

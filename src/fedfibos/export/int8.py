@@ -86,7 +86,7 @@ def export_int8(
         raise ExportError("int8 'static' needs training examples to see the ranges of activations on, got none")
     with made_folders(out.parent), tempfile.TemporaryDirectory(dir=out.parent, prefix=".int8-") as folder:
         floats, small = Path(folder, "floats.onnx"), Path(folder, "int8.onnx")
-        whole = export_submodel(module, submodel, examples, floats, about, batch_size=batch_size)
+        whole = export_submodel(module, submodel, examples, floats, about, batch_size=batch_size, output=task.gives)
         size = batch_size or BATCH
         _quantize(floats, small, kind, training, size)
         tested = len(test) // size * size if batch_size else len(test)

@@ -20,7 +20,9 @@ ABOUT = "about_"
 """What methods of the program are called that give its metadata: ``about_method``, ``about_widths``, ..."""
 
 
-def write_pte(module: nn.Module, examples: Inputs, path: Path, about: dict[str, str], any_batch: bool) -> Tensor:
+def write_pte(
+    module: nn.Module, examples: Inputs, path: Path, about: dict[str, str], any_batch: bool, output: str
+) -> Tensor:
     """Write a program, load it in ExecuTorch's own runtime, and give the outputs that it computes.
 
     Raises:

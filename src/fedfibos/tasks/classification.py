@@ -66,6 +66,7 @@ class Classification:
             classes=True,
             distance=softened,
             name="classification",
+            gives="logits",
         )
 
 
@@ -173,5 +174,7 @@ METRICS = (
     Metric("macro_f1", "higher", partial(of_classes, macro_f1), share=True),
 )
 
-CLASSIFICATION = Task(cross_entropies, decisions, METRICS, classes=True, distance=softened, name="classification")
+CLASSIFICATION = Task(
+    cross_entropies, decisions, METRICS, classes=True, distance=softened, name="classification", gives="logits"
+)
 """Of any number of classes, every class alike: what a model is trained for where nothing else is said."""

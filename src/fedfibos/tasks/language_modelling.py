@@ -41,6 +41,7 @@ class LanguageModelling:
             outputs=number,
             distance=softened_tokens,
             name="language-modelling",
+            gives="logits",
         )
 
 

@@ -60,6 +60,7 @@ class MultiLabel:
             outputs=number,
             distance=apart,
             name="multilabel",
+            gives="logits",
         )
 
 

@@ -46,6 +46,7 @@ class Regression:
             outputs=number,
             distance=squares_apart,
             name="regression",
+            gives="values",
         )
 
 

@@ -57,6 +57,7 @@ class Segmentation:
             outputs=number,
             distance=softened_pixels,
             name="segmentation",
+            gives="logits",
         )
 
 

@@ -128,6 +128,7 @@ class Task:
             None: there is none.
         signed: Whether the loss may be below 0; a client's that is, is rejected otherwise.
         name: As an experiment names it.
+        gives: What the outputs are called in an exported file: ``logits`` where they are scores.
     """
 
     loss: Loss
@@ -140,6 +141,7 @@ class Task:
     distance: Callable[[Tensor, Tensor, float], Tensor] | None = None
     signed: bool = False
     name: str = ""
+    gives: str = "outputs"
 
     def __post_init__(self) -> None:
         metrics = tuple(self.metrics)
