@@ -186,7 +186,7 @@ def test_a_regression_s_network_gives_values(tmp_path, capsys):
     rows = "".join(f"{n % 7},{n % 5},{n % 7 - n % 5}\n" for n in range(60))
     (tmp_path / "t.csv").write_text(f"a,b,y\n{rows}")
     (tmp_path / "e.toml").write_text(
-        f'data = {{ name = "csv:{tmp_path / "t.csv"}", options = {{ label = "y" }}, partition = {{ scheme = "iid" }} }}\n'
+        f'data = {{ name = "csv:{tmp_path / "t.csv"}", options = {{ label = "y" }}, partition.scheme = "iid" }}\n'
         'task.name = "regression"\nmodel = { name = "mlp", options = { hidden = [8] } }\nmethod.name = "heterofl"\n'
         "federation = { clients = 2, cohort = 2, rounds = 1, capacities = { 1.0 = 0.5, 0.5 = 0.5 } }\n"
         "local = { steps = 1, batch_size = 4, lr = 0.01 }\n"
