@@ -23,13 +23,32 @@ from flwr.supercore.task_identity import TaskIdentity
 
 from fedfibos.config.experiment import Experiment, load_experiment, to_toml
 from fedfibos.data import Split
-from fedfibos.flower import FleetTask, client_app, server_app
+from fedfibos.flower import FleetTask, client_app, loop, oversampled, server_app, strategy
 from fedfibos.flower.new import TEMPLATE
 from fedfibos.flower.task import FleetSettings
 from fedfibos.model import Model
 from fedfibos.simulation import build_world
 
 RUN, SERVER = 1, 1
+
+
+class Clock:
+    """The time of the server's loop: waiting takes none."""
+
+    now = 0.0
+
+    def monotonic(self) -> float:
+        """Seconds."""
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        """Be later."""
+        self.now += seconds
+
+
+CLOCK = Clock()
+for module in (loop, oversampled, strategy):
+    module.time = CLOCK
 
 
 Tamper = Callable[[Message, Message], list[Message]]
@@ -65,11 +84,12 @@ def experiment_task(experiment: Experiment, model: Model, **federation: Any) -> 
 
 @dataclass
 class Node:
-    """A SuperNode: its config, and what becomes of its answers on the way."""
+    """A SuperNode: its config, what becomes of its answers on the way, and how long it takes to train."""
 
     config: dict[str, Any]
     app: ClientApp
     tamper: Tamper | None = None
+    seconds: float = 0.0
 
 
 @dataclass
@@ -83,7 +103,7 @@ class LocalGrid(Grid):
     def __post_init__(self) -> None:
         TaskIdentity.run_id, TaskIdentity.task_id, TaskIdentity.node_id = RUN, 1, SERVER
         self._numbers = itertools.count(1)
-        self._replies: dict[str, list[Message]] = {}
+        self._replies: dict[str, tuple[float, list[Message]]] = {}
 
     def set_run(self, run: Any) -> None:
         raise NotImplementedError
@@ -110,16 +130,19 @@ class LocalGrid(Grid):
                 reply = node.app(message, context)
             except Exception as error:
                 reply = Message(Error(2, f"{type(error)}:<{error}>"), reply_to=message)
-            self._replies[message_id] = [reply] if node.tamper is None else node.tamper(message, reply)
+            replies = [reply] if node.tamper is None else node.tamper(message, reply)
+            training = message.metadata.message_type == "train"
+            self._replies[message_id] = CLOCK.now + node.seconds * training, replies
             ids.append(message_id)
         return ids
 
     def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
-        return [reply for message_id in message_ids for reply in self._replies.pop(message_id, [])]
+        # Replies come back in an order of their own: the last first.
+        there = [n for n in self._replies if n in set(message_ids) and self._replies[n][0] <= CLOCK.now]
+        return [reply for message_id in reversed(there) for reply in self._replies.pop(message_id)[1]]
 
     def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> Iterable[Message]:
-        # Replies come back in an order of their own: the last first.
-        return list(reversed(list(self.pull_messages(self.push_messages(messages)))))
+        raise NotImplementedError  # Flower's waits for every answer; the server's loop does not
 
 
 def server_context(run_config: dict[str, Any]) -> Context:

@@ -102,7 +102,7 @@ def test_the_page_and_the_template_have_every_federation_key():
     assert told.keys() == defaults.keys()
     for name, default in defaults.items():
         said = f"{default:g}" if isinstance(default, float) else str(default)
-        said = {False: "false", (): "[]", ("parameters",): "parameters"}.get(default, said)
+        said = "false" if default is False else {(): "[]", ("parameters",): "parameters"}.get(default, said)
         assert told[name].strip() == ("–" if default is dataclasses.MISSING else said)
     written = tomllib.loads((TEMPLATE / "pyproject.toml").read_text())["tool"]["flwr"]["app"]["config"]["federation"]
     assert written.keys() == {name for name, default in defaults.items() if default is not None}  # TOML has no None
@@ -125,11 +125,11 @@ def test_who_joins_is_logged_once_and_capacities_are_on_record(tmp_path, caplog)
     caplog.set_level(logging.INFO, "flwr")
     nodes = [NODES[0], {"client-id": 1, "bytes-per-round": "300kB"}]
     run_template(tmp_path / "run", nodes, **{"federation.rounds": 2, "method.name": "heterofl"})
-    assert [line["capacities"] for line in lines_of(tmp_path / "run")] == [{"0": 1.0, "1": 0.25}] * 2
+    assert [line["capacities"] for line in lines_of(tmp_path / "run")] == [{"0": 1.0, "1": 0.467}] * 2
     told = [record.getMessage() for record in caplog.records if "joined" in record.getMessage()]
     assert [re.sub(r"\d+ examples", "n examples", text) for text in sorted(told)] == [
         "client 0 joined: capacity 1, n examples",
-        "client 1 joined: capacity 0.25, n examples",
+        "client 1 joined: capacity 0.467, n examples",
     ]
 
 

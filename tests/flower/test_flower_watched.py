@@ -20,6 +20,7 @@ LINE = {
     "loss": 0.5,
     "participants": [0, 1, 2],
     "rejected": {"1": "no answer within 5 s", "2": "no answer within 7 s"},
+    "dropped": {"3": "it had not answered when 1 upload had counted"},
     "bytes": {"down": 10, "up": 20},
     "seconds": 1.0,
 }
@@ -47,6 +48,7 @@ def test_prometheus_reads_what_the_last_round_came_to():
     assert found["fedfibos_rounds"] == 9.0
     assert found["fedfibos_connected"] == 4.0
     assert found["fedfibos_participants_total"] == 3.0
+    assert found["fedfibos_dropped_total"] == 1.0
     assert found['fedfibos_rejected_total{kind="no answer within N s"}'] == 2.0
     assert found['fedfibos_value{name="loss"}'] == 0.5
     assert found['fedfibos_value{name="bytes/up"}'] == 20.0

@@ -91,6 +91,7 @@ def test_a_client_that_does_not_answer_counts_as_asked(tmp_path):
         (("privacy.sampling=fixed",), {}, "over Flower who takes part is no secret: set privacy.sampling = 'known'"),
         (("method.sharing=client",), {}, "sharing = 'shared' does not"),
         ((), {"weighting": "samples"}, "set federation.weighting = 'uniform'"),
+        ((), {"extra": 1}, "set federation.extra = 0, got 1"),
         ((), {"client_records": True}, "set federation.client_records = false"),
         ((), {"best": "loss"}, "choose another federation.best"),
         ((), {"checkpoint_every": 2}, "set federation.checkpoint_every = 1, got 2"),

@@ -15,6 +15,7 @@ import pytest
 import torch
 from flwr.app import Error, Message
 from local_grid import Deployment, experiment_of, lines_of
+from soak_record import write_soak
 
 from fedfibos.flower.messages import payload_in, payload_record, refusal
 from fedfibos.runs.checkpoint import CheckpointStore
@@ -120,4 +121,8 @@ def test_two_hundred_rounds_lose_nothing(tmp_path):
     assert bool(torch.isfinite(checkpoint.params.flat).all())
     usable = sum(len(line["participants"]) - len(line["rejected"]) for line in lines)
     assert usable > 600
+    table = Counter(kind for _, kind in recorded.elements())
+    about = {"rounds": len(lines), "clients": CLIENTS, "starts of the server": ROUNDS // SEGMENT, "usable": usable}
+    sizes = [size >> 20 for size in memory]
+    write_soak("in one process", {**about, "rejected": dict(sorted(table.items())), "MiB after each start": sizes})
     assert memory[-1] < memory[2] * 1.05, f"memory grows: {[size >> 20 for size in memory]} MiB"

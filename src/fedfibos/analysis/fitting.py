@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 
 import torch
@@ -99,6 +100,18 @@ def fits(method: Method, model: Model, devices: Sequence[Device], work: Work) ->
         return [_with_limits(fit, [o for o in found if o.capacity == fit.capacity], costs) for fit in found]
 
 
+def fit_of(costs: Costs, device: Device) -> Fit:
+    """What one device can hold, by itself: as :func:`fits` tells of a class of such devices.
+
+    Args:
+        costs: Of the method's submodels.
+        device: Its limits.
+    """
+    with reproducible(), torch.random.fork_rng(devices=[]):
+        fit = _fit(costs, device)
+        return _with_limits(fit, [fit], costs)
+
+
 class Costs:
     """What submodels of any capacity cost in a method's first round, training only what tells of all the others.
 
@@ -114,6 +127,12 @@ class Costs:
         self._known: dict[float, Cost | ValueError] = {}
         self._tried: dict[tuple[bool, bool], tuple[Upload, int]] = {}
         self.whole_macs = forward_macs(self.model, self.params, self._submodel(1.0), work.data)
+
+    def with_examples(self, examples: int) -> Costs:
+        """The same for clients that train on so many examples in a round; what is known of a submodel is shared."""
+        same = copy(self)
+        same.work = replace(self.work, examples=examples)
+        return same
 
     def of(self, capacity: float) -> Cost:
         """The cost of a capacity.

@@ -201,6 +201,7 @@ def title(experiment: Experiment) -> str:
     federation = experiment.federation
     return (
         f"{experiment.method.name} on {experiment.data.name}: {experiment.model.name}, "
-        f"{federation.clients} clients, {federation.cohort} a round, {federation.rounds} rounds, seed {experiment.seed}"
+        f"{federation.clients} clients, {federation.cohort_label} a round, {federation.rounds} rounds, "
+        f"seed {experiment.seed}"
         + (", measured on held-out training examples" if experiment.evaluation.validation else "")
     )

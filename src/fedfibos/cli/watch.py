@@ -57,7 +57,8 @@ def screen(following: Following) -> RenderableType:
     if seen.last is not None:
         loss = loss_of(seen.last, digits=4)
         again = f"   {seen.tried_again} without uploads" if seen.tried_again else ""
-        parts.append(Text(f"{loss}   down {decimal(seen.down)}   up {decimal(seen.up)}{again}"))
+        dropped = f"   {seen.dropped} dropped" if seen.dropped else ""
+        parts.append(Text(f"{loss}   down {decimal(seen.down)}   up {decimal(seen.up)}{again}{dropped}"))
         parts.append(_classes(following))
     if seen.kinds:
         parts.append(_rejections(following))

@@ -13,6 +13,7 @@ from fedfibos.channels.costs import Bounded
 from fedfibos.common.validation import check_name, listed, toml_text
 from fedfibos.config.capacities import TABLES, check_table
 from fedfibos.config.devices import Devices, check_devices
+from fedfibos.config.growth import check_growth, cohort_in
 from fedfibos.config.limits import CONFIG, LARGEST, Positive
 
 WEIGHTINGS = ("uniform", "samples")
@@ -85,6 +86,8 @@ class Federation:
         clients: N, clients in all.
         cohort: A, participants of a round.
         rounds: T.
+        grow_from: Participants of the first round, of a cohort that grows; not set: ``cohort`` throughout.
+        grow_over: Rounds until it has grown to ``cohort``, evenly and rounded down.
         capacities: Capacity -> share of the clients; or ``uniform`` or ``non-uniform``, the paper's tables.
         budget: What a capacity is a share of, for methods that cut channels; of several each is bounded: ``parameters``
             (the maskable ones), ``macs`` (of an example's forward pass), ``memory`` (of a training step at its peak),
@@ -117,10 +120,13 @@ class Federation:
     weighting: Weighting = "uniform"
     dropout: Annotated[float, Field(ge=0.0, lt=1.0, allow_inf_nan=False)] = 0.0
     patience: Positive = 10
+    grow_from: Positive | None = None
+    grow_over: Positive | None = None
 
     def __post_init__(self) -> None:
         if self.cohort > self.clients:
             raise ValueError(f"cohort must be at most clients, {self.clients}, got {self.cohort}")
+        check_growth(self.cohort, self.grow_from, self.grow_over)
         if isinstance(self.weighting, tuple) and len(self.weighting) != self.clients:
             raise ValueError(
                 f"weighting must be {self.clients} numbers, one a client, got {len(self.weighting)} of them"
@@ -142,6 +148,16 @@ class Federation:
             )
         shares = {c: self.assigned.count(c) / self.clients for c in sorted(set(self.assigned), reverse=True)}
         object.__setattr__(self, "capacities", shares)
+
+    def cohort_in(self, t: int) -> int:
+        """Participants of round t."""
+        return cohort_in(t, self.cohort, self.grow_from, self.grow_over)
+
+    @property
+    def cohort_label(self) -> str:
+        """``10``, or ``2 to 10`` of a cohort that grows."""
+        first = self.cohort_in(0)
+        return str(self.cohort) if first == self.cohort else f"{first} to {self.cohort}"
 
     def _check_devices(self) -> None:
         check_devices(self.devices, self.clients)

@@ -89,9 +89,18 @@ FEW = 6
 """Keys that a message lists; where a table has more, ``fedfibos settings`` does."""
 
 
+OF_FLEETS = ("extra", "measure_every", "deadline", "wait", "min_participants")
+"""Keys of ``federation`` that an app over Flower has and an experiment has not."""
+
+
 def _unknown(path: str, siblings: Sequence[str], keys: Sequence[str]) -> str:
     """An unknown key, and what it may mean: the same name elsewhere, another program's word, a slip of the pen."""
     section, _, leaf = path.rpartition(".")
+    if section == "federation" and leaf in OF_FLEETS:
+        return (
+            f"unknown key {path!r}: it is of a fleet over Flower, whose devices answer at different times; in a "
+            "simulation all answer but those that federation.dropout draws"
+        )
     elsewhere = next((key for key in keys if key.rpartition(".")[2] == leaf), None)
     if meant := WITHIN.get(path) or elsewhere or synonym(path, [*keys, "seed"]):
         return f"unknown key {path!r}; did you mean {meant!r}?"

@@ -12,4 +12,6 @@ LARGEST = 10**9
 
 Positive = Annotated[int, Field(ge=1, le=LARGEST)]
 
+Count = Annotated[int, Field(ge=0, le=LARGEST)]
+
 CONFIG = ConfigDict(extra="forbid")

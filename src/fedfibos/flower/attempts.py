@@ -39,6 +39,7 @@ class Attempts:
         participants: Sequence[int] = (),
         rejected: Mapping[int, str] | None = None,
         sent: tuple[int, int] = (0, 0),
+        dropped: Mapping[int, str] | None = None,
     ) -> None:
         """Note one more, and wait.
 
@@ -48,6 +49,7 @@ class Attempts:
             participants: The cohort.
             rejected: Client -> why.
             sent: Bytes down and up.
+            dropped: Client -> why its work was not used, of those beyond the cohort.
 
         Raises:
             NoUploadError: That was ``federation.patience`` times in turn.
@@ -58,6 +60,7 @@ class Attempts:
                 "participants": list(participants),
                 "rejected": {str(client): why for client, why in (rejected or {}).items()},
                 "bytes": {"down": sent[0], "up": sent[1]},
+                **({"dropped": {str(client): why for client, why in dropped.items()}} if dropped else {}),
             }
         )
         tried, patience = len(self.skipped), self.federation.patience

@@ -21,13 +21,16 @@ from fedfibos.backend.determinism import reproducible
 from fedfibos.common.formatting import bytes_in
 from fedfibos.data.finite import ADVICE, not_finite
 from fedfibos.flower.accelerator import device_named, train_on_device
+from fedfibos.flower.affordable import Found, found_of
 from fedfibos.flower.lean import lean_task
-from fedfibos.flower.measure import IN_BYTES, LIMITS, SPEEDS, Limits, affordable_capacity, try_one_batch
+from fedfibos.flower.measure import IN_BYTES, LIMITS, SPEEDS, Limits, try_one_batch
 from fedfibos.flower.messages import (
     NOT_NOW,
     PAYLOAD,
     declaration,
+    fits_in,
     limit_in,
+    note_in,
     outline_in,
     payload_in,
     payload_record,
@@ -91,6 +94,8 @@ def client_app(task: MakeTask, data: MakeData, available: Available | None = Non
     @app.train()
     def train(message: Message, context: Context) -> Message:
         """Train the submodel in the message."""
+        if (note := note_in(message)) is not None:
+            LOG.info("%s", note)
         return _answered(
             message,
             lambda: _train(_placed(task, context, outline_in(message)), data, message, context),
@@ -145,20 +150,23 @@ def _declare(task: MakeTask, data: MakeData, message: Message, context: Context)
         placed.model.task.check_targets(examples.labels)
     except ValueError as error:
         raise WireError(f"its data: {error}") from None
+    fits, so_far = fits_in(message)
+    own_limits = limits if capacity is None else None
     try:
-        capacity = _tried(placed, capacity, examples, limits, before)
+        affords = _tried(placed, capacity or so_far, examples, own_limits, before, fits)
     except NeedsValuesError:
         placed = _placed(task, context)
-        capacity = _tried(placed, capacity, examples, limits, before)
-    return declaration(own, capacity, len(examples), placed.untrained_sha256)
+        affords = _tried(placed, capacity or so_far, examples, own_limits, before, fits)
+    return declaration(own, affords.capacity, len(examples), placed.untrained_sha256, affords.device, affords.measured)
 
 
-def _tried(task: FleetTask, capacity: float | None, examples: Dataset, limits: Limits, before: int) -> float:
-    """The client's capacity, measured where it is not told; training with it has been tried."""
-    if capacity is None:
-        capacity = affordable_capacity(task, examples, limits, before)
-    try_one_batch(task, capacity, examples)
-    return capacity
+def _tried(
+    task: FleetTask, capacity: float | None, examples: Dataset, limits: Limits | None, before: int, fits: bool
+) -> Found:
+    """What the client can afford, measured where it is not told; training with it has been tried."""
+    found = found_of(task, capacity, examples, limits, before, fits)
+    try_one_batch(task, found.capacity, examples)
+    return found
 
 
 def _train(task: FleetTask, data: MakeData, message: Message, context: Context) -> RecordDict:

@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from fedfibos.channels.costs import Bounded
+from fedfibos.flower.messages import Member
 from fedfibos.flower.roster import Roster
 from fedfibos.flower.task import FleetTask
 from fedfibos.params import Params
@@ -29,6 +31,9 @@ class Round:
         left_out: Client -> why it was in no cohort, though connected.
         keys: Client -> fingerprint of its node's key, where Flower's grid tells.
         epsilon: What the rounds so far have spent, where they are private.
+        dropped: Client -> why its work is not used, of those that were asked beyond the cohort.
+        late: Client -> what came of it after the round that had asked.
+        measured: Client -> its capacity as it was measured before this round; see :mod:`fedfibos.flower.measured`.
     """
 
     number: int
@@ -42,6 +47,9 @@ class Round:
     left_out: Mapping[int, str] = field(default_factory=dict)
     keys: Mapping[int, str] = field(default_factory=dict)
     epsilon: float | None = None
+    dropped: Mapping[int, str] = field(default_factory=dict)
+    late: Mapping[int, str] = field(default_factory=dict)
+    measured: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)
 
 
 def clients_of(task: FleetTask, roster: Roster, ids: Sequence[int], t: int) -> list[Client]:
@@ -50,6 +58,7 @@ def clients_of(task: FleetTask, roster: Roster, ids: Sequence[int], t: int) -> l
     mean_size = sum(member.examples for member in members) / len(members)
     levels = [member.capacity for member in members]
     local = task.local.at_round(t, task.federation.rounds).with_levels(levels)
+    limits = _limits(members)
     weighting = task.federation.weighting
 
     def weight(client: int) -> float:
@@ -66,6 +75,17 @@ def clients_of(task: FleetTask, roster: Roster, ids: Sequence[int], t: int) -> l
             local=local,
             weight=weight(n),
             budget=task.federation.budget,
+            limits=limits.get(roster[n].capacity, ()),
         )
         for n in ids
     ]
+
+
+def _limits(members: Sequence[Member]) -> dict[float, tuple[tuple[Bounded, int], ...]]:
+    """Capacity -> what bounds its slices: the tightest limits of the clients that have it, who hold the same ones."""
+    found: dict[float, dict[Bounded, int]] = {}
+    for member in members:
+        of = found.setdefault(member.capacity, {})
+        for name, limit in member.limits:
+            of[name] = min(limit, of.get(name, limit))
+    return {capacity: tuple(sorted(of.items())) for capacity, of in found.items()}

@@ -8,10 +8,15 @@ from dataclasses import dataclass
 import torch
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
 
+from fedfibos.channels.costs import Bounded
+from fedfibos.common.validation import checked
+from fedfibos.config.devices import Device
 from fedfibos.params import Layout, Params
 from fedfibos.wire.payload import WireError
 
 PAYLOAD, ABOUT, QUESTION, LIMIT, OUTLINE, COST = "payload", "about", "question", "limit", "outline", "cost"
+NOTE, DEVICE = "note", "device"
+_LIMITS = ("memory", "macs_per_second", "examples_per_second", "seconds", "bytes")
 _TYPE = "fedfibos"
 
 NOT_NOW = "it is not available now"
@@ -29,6 +34,9 @@ class Member:
         node: Flower's id of its SuperNode, which changes when the SuperNode is started again, unless Flower
             authenticates it.
         untrained: Digest of what it has of the model that no round sends.
+        device: Its limits, where the server is to find the capacity by them.
+        measured: Whether its capacity, or the speed in its limits, was measured, and may be measured again.
+        limits: What bounds its slices in every round, once the server has found its capacity.
     """
 
     client: int
@@ -36,6 +44,9 @@ class Member:
     examples: int
     node: int
     untrained: str = ""
+    device: Device | None = None
+    measured: bool = False
+    limits: tuple[tuple[Bounded, int], ...] = ()
 
 
 def payload_record(payload: bytes) -> RecordDict:
@@ -77,6 +88,20 @@ def add_outline(content: RecordDict, outline: bytes | None) -> RecordDict:
     if outline is not None:
         content[OUTLINE] = ConfigRecord({OUTLINE: outline})
     return content
+
+
+def add_note(content: RecordDict, note: str | None) -> RecordDict:
+    """A question's content, with what became of the client's work before, where there is something to say."""
+    if note is not None:
+        content[NOTE] = ConfigRecord({NOTE: note})
+    return content
+
+
+def note_in(message: Message) -> str | None:
+    """What the server says of this client's work before."""
+    record = message.content.get(NOTE)
+    note = record.get(NOTE) if isinstance(record, ConfigRecord) else None
+    return _one_line(note) if isinstance(note, str) else None
 
 
 def with_cost(content: RecordDict, seconds: float | None, memory: int | None) -> RecordDict:
@@ -134,9 +159,29 @@ def refusal(reason: str) -> RecordDict:
     return RecordDict({ABOUT: ConfigRecord({"refused": reason})})
 
 
-def who_are_you(refused: str | None) -> RecordDict:
-    """Ask a node to declare itself, and tell it why it took no part before."""
-    return RecordDict({QUESTION: ConfigRecord({} if refused is None else {"refused": refused})})
+def who_are_you(refused: str | None, *, fits: bool = False, capacity: float | None = None) -> RecordDict:
+    """Ask a node to declare itself.
+
+    Args:
+        refused: Why it took no part before.
+        fits: Whether the server finds a capacity for its limits.
+        capacity: The one that it has had so far, to measure its speed with.
+    """
+    asked = ConfigRecord({} if refused is None else {"refused": refused})
+    if fits:
+        asked["fits"] = True
+    if capacity is not None:
+        asked["capacity"] = capacity
+    return RecordDict({QUESTION: asked})
+
+
+def fits_in(message: Message) -> tuple[bool, float | None]:
+    """Whether the server finds a capacity for a device's limits, and the one that it has had so far."""
+    asked = message.content.get(QUESTION)
+    if not isinstance(asked, ConfigRecord):
+        return False, None
+    capacity = asked.get("capacity")
+    return asked.get("fits") is True, capacity if isinstance(capacity, float) and 0 < capacity <= 1 else None
 
 
 def refused_in(message: Message) -> str | None:
@@ -146,10 +191,22 @@ def refused_in(message: Message) -> str | None:
     return _one_line(reason) if isinstance(reason, str) else None
 
 
-def declaration(client: int, capacity: float, examples: int, untrained: str) -> RecordDict:
+def declaration(
+    client: int,
+    capacity: float,
+    examples: int,
+    untrained: str,
+    device: Device | None = None,
+    measured: bool = False,
+) -> RecordDict:
     """What a client says of itself; see :class:`Member`."""
-    said = ConfigRecord({"client": client, "capacity": capacity, "examples": examples, "untrained": untrained})
-    return RecordDict({ABOUT: said})
+    about = ConfigRecord({"client": client, "capacity": capacity, "examples": examples, "untrained": untrained})
+    about["measured"] = measured
+    content = RecordDict({ABOUT: about})
+    if device is not None:
+        limits = {name: getattr(device, name) for name in _LIMITS}
+        content[DEVICE] = ConfigRecord({name: limit for name, limit in limits.items() if limit is not None})
+    return content
 
 
 def member_in(message: Message, node: int) -> Member:
@@ -172,7 +229,25 @@ def member_in(message: Message, node: int) -> Member:
         raise WireError(f"its capacity must be in (0, 1], got {capacity!r}")
     if not isinstance(examples, int) or examples < 1:
         raise WireError(f"its number of examples must be at least 1, got {examples!r}")
-    return Member(client, capacity, examples, node, str(about.get("untrained", "")))
+    measured, untrained = about.get("measured") is True, str(about.get("untrained", ""))
+    return Member(client, capacity, examples, node, untrained, _device_in(message, client), measured)
+
+
+def _device_in(message: Message, client: int) -> Device | None:
+    """The limits that a client declares beside itself.
+
+    Raises:
+        WireError: They cannot be.
+    """
+    record = message.content.get(DEVICE)
+    if not isinstance(record, ConfigRecord):
+        return None
+    limits = {name: record[name] for name in _LIMITS if name in record}
+    try:
+        device: Device = checked(Device, {"name": f"client {client}", "share": 1.0, **limits}, "its limits")
+    except ValueError as error:
+        raise WireError(_one_line(str(error))) from None
+    return device
 
 
 def question(t: int, counted: int, capacity: float, score: bytes | None = None) -> RecordDict:

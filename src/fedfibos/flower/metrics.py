@@ -19,7 +19,8 @@ def shown_metrics(port: int | None, host: str, rounds: int) -> Iterator[Show]:
     """Serve metrics while a run goes on.
 
     ``fedfibos_round``, ``fedfibos_rounds``, ``fedfibos_connected``; ``fedfibos_value{name="loss"}`` and the other
-    numbers of a round; ``fedfibos_participants_total`` and ``fedfibos_rejected_total{kind="..."}``.
+    numbers of a round; ``fedfibos_participants_total``, ``fedfibos_dropped_total`` and
+    ``fedfibos_rejected_total{kind="..."}``.
 
     Args:
         port: Where; None: nowhere.
@@ -41,6 +42,7 @@ def shown_metrics(port: int | None, host: str, rounds: int) -> Iterator[Show]:
     there = prometheus.Gauge("fedfibos_connected", "Clients connected in the last round.", registry=registry)
     value = prometheus.Gauge("fedfibos_value", "A number of the last round that has it.", ["name"], registry=registry)
     took = prometheus.Counter("fedfibos_participants", "Clients that were sent a model.", registry=registry)
+    dropped = prometheus.Counter("fedfibos_dropped", "Clients beyond the cohort, not used.", registry=registry)
     rejected = prometheus.Counter("fedfibos_rejected", "Uploads that did not count.", ["kind"], registry=registry)
     total.set(rounds)
 
@@ -48,6 +50,7 @@ def shown_metrics(port: int | None, host: str, rounds: int) -> Iterator[Show]:
         done.set(record["round"])
         there.set(connected)
         took.inc(len(record["participants"]))
+        dropped.inc(len(record.get("dropped", ())))
         for reason in record["rejected"].values():
             rejected.labels(kind_of(reason)).inc()
         for name, number in numbers_in(record).items():

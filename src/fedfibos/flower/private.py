@@ -71,6 +71,11 @@ def _check(settings: Privacy, task: FleetTask) -> None:
     refusals.check_private(settings, task.method, task.model, task.local, task.server)
     if federation.weighting != "uniform":
         raise ValueError("privacy needs uploads of equal weight: set federation.weighting = 'uniform'")
+    if federation.extra:
+        raise ValueError(
+            "under privacy whose uploads count may not depend on others' uploads: set federation.extra = 0, got "
+            f"{federation.extra}"
+        )
     if federation.client_records:
         raise ValueError("privacy covers no record of single clients: set federation.client_records = false")
     if federation.best == "loss":

@@ -6,11 +6,13 @@ import hashlib
 import time
 from collections.abc import Callable, Iterable, Mapping
 
-from flwr.app import Message, MessageType
+from flwr.app import Message, MessageType, RecordDict
 from flwr.serverapp import Grid
 
 from fedfibos.common.formatting import count_of
-from fedfibos.flower.messages import Member, add_limit, add_outline, member_in, who_are_you
+from fedfibos.flower.loop import collect
+from fedfibos.flower.measured import Measured
+from fedfibos.flower.messages import NOT_NOW, Member, add_limit, add_outline, member_in, who_are_you
 from fedfibos.wire.payload import WireError
 
 Roster = Mapping[int, Member]
@@ -33,6 +35,7 @@ class Enrolment:
         tell: Callable[[str], None] = lambda text: None,
         bound: Mapping[int, str] | None = None,
         outline: bytes | None = None,
+        measured: Measured | None = None,
     ) -> None:
         """Know nobody yet.
 
@@ -45,10 +48,12 @@ class Enrolment:
             bound: Client -> fingerprint of the key that its number belongs to, also when its node is away; None: a
                 number is free when its node has gone.
             outline: The model's, for clients of slices.
+            measured: Finds the capacities of clients that give limits; None: what they say is taken.
         """
         self.grid, self.deadline, self.warn, self.check, self.tell = grid, deadline, warn, check, tell
-        self._outline = outline
+        self._outline, self._measured = outline, measured
         self._members: dict[int, Member] = {}  # by node, in the order of meeting
+        self._capacities: dict[int, float] = {}  # by node, of those that measure what they can afford
         self.refused: dict[int, str] = {}
         """Node -> why it takes no part in this round."""
         self._told: dict[int, str] = {}
@@ -84,6 +89,8 @@ class Enrolment:
     def at_least(self, count: int, wait: float) -> Roster:
         """The clients that are connected, once there are ``count`` or ``wait`` seconds have passed.
 
+        Devices that refuse for now count as come: the others are not kept waiting for them.
+
         Nodes that could not take part before are asked again, once: what was wrong may have been mended. Those that did
         not answer are asked again only where clients are wanting, as each time takes as long as ``deadline``.
         """
@@ -91,12 +98,16 @@ class Enrolment:
         end, waits = time.monotonic() + wait, False
         if len(self.present()) < count:
             self.refused = {node: reason for node, reason in self.refused.items() if node not in self._silent}
-        while len(roster := self.present()) < count and time.monotonic() < end:
+        while len(roster := self.present()) + self._vetoed() < count and time.monotonic() < end:
             if not waits:
                 self.warn(f"{len(roster)} of {count} clients are connected, waiting up to {wait:g} s for the others")
                 waits = True
             time.sleep(min(1.0, wait))
         return roster
+
+    def _vetoed(self) -> int:
+        """Nodes that are there and say that they will not take part now: waiting brings none of them."""
+        return sum(NOT_NOW in reason for reason in self.refused.values())
 
     def ask_again(self, nodes: Iterable[int]) -> None:
         """Have nodes declare themselves anew: a restart may have changed who they are and what they can afford."""
@@ -106,15 +117,14 @@ class Enrolment:
     def _ask(self, nodes: list[int]) -> None:
         messages = [
             Message(
-                add_outline(add_limit(who_are_you(self._told.get(node)), self.deadline), self._outline),
+                add_outline(add_limit(self._question(node), self.deadline), self._outline),
                 dst_node_id=node,
                 message_type=MessageType.QUERY,
             )
             for node in nodes
         ]
         answers = {
-            answer.metadata.reply_to_message_id: answer
-            for answer in self.grid.send_and_receive(messages, timeout=self.deadline)
+            answer.metadata.reply_to_message_id: answer for answer in collect(self.grid, messages, self.deadline)
         }
         for message in messages:
             answer, node = answers.get(message.metadata.message_id), message.metadata.dst_node_id
@@ -125,7 +135,11 @@ class Enrolment:
                     raise WireError(f"it did not say who it is within {self.deadline:g} s")
                 member = member_in(answer, node)
                 self._own(member)
+                if self._measured is not None:
+                    member = self._measured.member(member)
                 self.check(member)
+                if member.measured:
+                    self._capacities[node] = member.capacity
                 self._members[node] = member
                 self._told.pop(node, None)
                 if self._joined.get(node) != member:
@@ -137,6 +151,10 @@ class Enrolment:
                 if self._told.get(node) != str(error):
                     self._told[node] = str(error)
                     self.warn(f"node {node} takes no part: {error}")
+
+    def _question(self, node: int) -> RecordDict:
+        fits = self._measured is not None and self._measured.fits
+        return who_are_you(self._told.get(node), fits=fits, capacity=self._capacities.get(node))
 
     def _own(self, member: Member) -> None:
         """Give a client's number to its node.

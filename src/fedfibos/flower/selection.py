@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from flwr.app import Message, MessageType
 from flwr.serverapp import Grid
 
+from fedfibos.flower.loop import collect
 from fedfibos.flower.messages import add_limit, payload_in, question, size_of
 from fedfibos.flower.roster import Roster
 from fedfibos.flower.task import FleetTask
@@ -56,10 +57,7 @@ class Selection:
             messages[client.id] = Message(
                 add_limit(asked, seconds), dst_node_id=roster[client.id].node, message_type=SELECT
             )
-        replies = {
-            reply.metadata.reply_to_message_id: reply
-            for reply in grid.send_and_receive(list(messages.values()), timeout=seconds)
-        }
+        replies = {reply.metadata.reply_to_message_id: reply for reply in collect(grid, messages.values(), seconds)}
         for client in cohort:
             reply = replies.get(messages[client.id].metadata.message_id)
             self.payloads[client.id] = size_of(messages[client.id]), 0 if reply is None else size_of(reply)

@@ -141,7 +141,7 @@ class _Server:
             self.show = watched.enter_context(show)
             log = tracked(federation.log, self.directory.path, self.task.settings, self.now.round, LOG.warning)
             self.log = watched.enter_context(log)
-            while (left := federation.rounds - self.now.round) > 0:  # a round that is tried again is one of Flower's
+            while (left := federation.rounds - self.now.round) > 0:  # a round that is tried again is one of them
                 strategy.start(self.grid, arrays_of(self.now.params), num_rounds=left, timeout=federation.deadline)
         finally:
             if self.written < self.now.round:
@@ -177,14 +177,7 @@ class _Server:
         if federation.client_records:
             parts = {n: {**part, "down": done.payloads[n][0]} for n, part in report.clients.items()}
             record["clients"] = client_records(parts, report.rejected)
-        if done.refused:
-            record["refused"] = {f"node {node}": reason for node, reason in done.refused.items()}
-        if done.left_out:
-            record["left_out"] = {str(client): why for client, why in done.left_out.items()}
-        if done.skipped:
-            record["skipped"] = list(done.skipped)
-        if done.keys:
-            record["keys"] = {str(client): key for client, key in done.keys.items()}
+        record |= _events(done, bool(federation.extra))
         last = done.number == federation.rounds
         if self.evaluation is not None and (last or done.number % federation.evaluate_every == 0):
             record["evaluation"] = self.evaluation(done)
@@ -209,6 +202,27 @@ class _Server:
         if last or best or done.number % federation.checkpoint_every == 0:
             self.store.save(self.now)
             self.written = done.number
+
+
+def _events(done: Round, oversampled: bool) -> dict[str, Any]:
+    """What happened besides to clients in a round, for its line; only of what there was."""
+    by_client = {
+        "dropped": done.dropped,
+        "late": done.late,
+        "left_out": done.left_out,
+        "measured": done.measured,
+        "keys": done.keys,
+    }
+    events: dict[str, Any] = {
+        name: {str(client): what for client, what in sorted(of.items())}
+        for name, of in by_client.items()
+        if of or (name == "dropped" and oversampled)
+    }
+    if done.refused:
+        events["refused"] = {f"node {node}": reason for node, reason in done.refused.items()}
+    if done.skipped:
+        events["skipped"] = list(done.skipped)
+    return events
 
 
 def _took_part(record: Mapping[str, Any]) -> list[tuple[int, float]]:

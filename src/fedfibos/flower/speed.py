@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 import time
 from dataclasses import replace
 
@@ -14,6 +15,9 @@ from fedfibos.model import Model
 from fedfibos.params import Params
 from fedfibos.submodel import Submodel
 from fedfibos.types import Client, Dataset
+
+MOMENTS, PAUSE = 3, 0.3
+"""How often a device's speed is measured at one contact, and seconds between: it may be busy at one moment."""
 
 
 def steps_of_round(task: FleetTask, data: Dataset) -> int:
@@ -58,6 +62,25 @@ def _macs(model: Model, submodel: Submodel, params: Params, data: Dataset) -> tu
         raise NeedsValuesError("the server does not know the operations of slices")
     sizes = model.axes.sizes
     return int(model.macs.at({**sizes, **dict(submodel.widths)})), int(model.macs.of_all(sizes))
+
+
+def measured_speed(task: FleetTask, client: Client) -> float:
+    """Multiply-accumulate operations of training that this device makes in a second: the median of a few moments.
+
+    Args:
+        task: Method, model and local training.
+        client: Of the capacity whose submodel is trained, with its data.
+    """
+    assert client.data is not None
+    params, submodel = first_round(task.method, task.model, client)
+    macs, _ = _macs(task.model, submodel, params, client.data)
+    taken = []
+    for moment in range(MOMENTS):
+        if moment:
+            time.sleep(PAUSE)
+        taken.append(measured_seconds(task, client))
+    batch = min(task.local.batch_size, len(client.data))
+    return PASSES * batch * macs / max(statistics.median(taken), 1e-9)
 
 
 def measured_seconds(task: FleetTask, client: Client, steps: int = 3) -> float:

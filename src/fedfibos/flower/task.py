@@ -17,10 +17,11 @@ from pydantic.dataclasses import dataclass as validated
 from torch import nn
 
 from fedfibos.common.inputs import Inputs
-from fedfibos.common.validation import check_name, checked
+from fedfibos.common.validation import FieldError, check_name, checked
 from fedfibos.config.choices import MethodChoice, field_names
 from fedfibos.config.federation import Budget, Weighting
-from fedfibos.config.limits import CONFIG, Positive, Seed
+from fedfibos.config.growth import check_growth, cohort_in
+from fedfibos.config.limits import CONFIG, Count, Positive, Seed
 from fedfibos.config.watched import Trackers, checked_metric
 from fedfibos.method import ClientScored, Method
 from fedfibos.model import Model, model_of
@@ -59,6 +60,9 @@ class FleetSettings:
     Attributes:
         rounds: T.
         cohort: A, participants of a round; with fewer clients connected, all of them.
+        extra: How many clients more are asked: the first ``cohort`` usable uploads count, the others are dropped.
+        grow_from: Participants of the first round, of a cohort that grows; None: ``cohort``.
+        grow_over: Rounds until it is ``cohort``.
         weighting: Weight of an upload in the averages: ``uniform``, the client's number of ``samples``, or a list: a
             number above 0 for each client, in the order of their ids. Then no others take part.
         budget: What capacities are shares of, for methods that cut channels: ``parameters``, ``macs``, ``memory``,
@@ -68,6 +72,8 @@ class FleetSettings:
         min_participants: Usable uploads without which a round does not count and is tried again.
         patience: Times in turn that a round may bring too few; then the run stops.
         deadline: Seconds that clients have for an answer.
+        measure_every: Rounds after which devices measure anew what they can afford; None: only after a missed deadline,
+            or another failure.
         wait: Seconds to wait for ``cohort`` clients before a round; then those that are there take part.
         bind_keys: Whether a client's number belongs, for as long as the run directory is there, to the key of the first
             node that declared it. For SuperNodes with keys; without one, a node has a new key after every start.
@@ -87,6 +93,9 @@ class FleetSettings:
 
     rounds: Positive
     cohort: Positive
+    extra: Count = 0
+    grow_from: Positive | None = None
+    grow_over: Positive | None = None
     weighting: Weighting = "uniform"
     budget: Budget = ("parameters",)
     scores: Literal["server", "client"] = "server"
@@ -94,6 +103,7 @@ class FleetSettings:
     min_participants: Positive = 1
     patience: Positive = 10
     deadline: Seconds = 600.0
+    measure_every: Positive | None = None
     wait: Seconds = 120.0
     bind_keys: bool = False
     evaluate_every: Positive = 10
@@ -108,8 +118,20 @@ class FleetSettings:
     log_format: Literal["text", "json"] = "text"
 
     def __post_init__(self) -> None:
-        if self.min_participants > self.cohort:
-            raise ValueError(f"min_participants must be at most cohort, {self.cohort}, got {self.min_participants}")
+        check_growth(self.cohort, self.grow_from, self.grow_over)
+        name, least = ("cohort", self.cohort) if self.grow_from is None else ("grow_from", self.grow_from)
+        if self.min_participants > least:
+            raise ValueError(f"min_participants must be at most {name}, {least}, got {self.min_participants}")
+        if self.extra and self.scores == "client":
+            raise FieldError(
+                "extra",
+                "extra must be 0 with scores = 'client': every device is asked for its mask before it trains, got "
+                f"{self.extra}",
+            )
+
+    def cohort_in(self, t: int) -> int:
+        """Uploads that round t wants."""
+        return cohort_in(t, self.cohort, self.grow_from, self.grow_over)
 
 
 @dataclasses.dataclass(frozen=True)

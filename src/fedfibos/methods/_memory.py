@@ -40,7 +40,7 @@ MARGIN = 1.03
 
 
 @dataclass(frozen=True)
-class _Examples:
+class Examples:
     """As many examples as a batch takes, from the model's example."""
 
     inputs: Inputs
@@ -55,9 +55,9 @@ class _Examples:
             return self.inputs[indices % len(self.inputs)]
         return {name: tensor[indices % len(tensor)] for name, tensor in self.inputs.items()}
 
-    def subset(self, indices: Tensor) -> _Examples:
+    def subset(self, indices: Tensor) -> Examples:
         """See :class:`fedfibos.types.Dataset`."""
-        return _Examples(self.batch(indices), self.labels[indices])
+        return Examples(self.batch(indices), self.labels[indices])
 
 
 def memory_cost(model: Model, local: LocalTraining, train: Train) -> Cost:
@@ -190,7 +190,7 @@ def _step(
         one = {axis: torch.arange(1) for axis in model.axes.sizes}
         narrow = model.axes.slice(model.layout, one).to(model.device)
         submodel = with_nested(submodel, [narrow], model.axes, model.layout)
-    data = _Examples(model.example if model.example is not None else torch.empty(0), torch.zeros(size).long())
+    data = Examples(model.example if model.example is not None else torch.empty(0), torch.zeros(size).long())
     client = Client(0, 1.0, 0, 0, replace(local, steps=2, epochs=None, nested=never), data)
     train(model, params, submodel, replace(client, local=replace(client.local, steps=1, batch_size=2)))
     return lambda: train(model, params, submodel, client)

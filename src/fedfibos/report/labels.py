@@ -76,7 +76,7 @@ def scale_label(experiment: Experiment) -> str:
     parts = model.held[0] if len(model.held) == 1 else f"{len(model.held)} parts"
     held = f", {parts} held whole" if model.held else ""
     return (
-        f"{name}{norm}{held}, {federation.clients} clients, {federation.cohort} a round, "
+        f"{name}{norm}{held}, {federation.clients} clients, {federation.cohort_label} a round, "
         f"{federation.rounds} rounds{measured}"
     )
 

@@ -37,6 +37,7 @@ class Seen:
         turned_away: Capacity -> of these the rejected ones.
         kinds: What rejections say, their numbers left out -> how many.
         tried_again: Times that a round brought too few uploads.
+        dropped: Devices beyond the cohort whose work was not used.
     """
 
     rounds: int = 0
@@ -50,6 +51,7 @@ class Seen:
     turned_away: Counter[float] = field(default_factory=Counter)
     kinds: Counter[str] = field(default_factory=Counter)
     tried_again: int = 0
+    dropped: int = 0
 
     def add(self, record: Mapping[str, Any], capacities: Mapping[int, float]) -> None:
         """Count a round; ``capacities`` of its participants."""
@@ -62,6 +64,7 @@ class Seen:
         self.turned_away.update(capacities[int(n)] for n in record["rejected"] if int(n) in capacities)
         self.kinds.update(map(kind_of, record["rejected"].values()))
         self.tried_again += len(record.get("skipped", ())) + ("skipped_round" in record)
+        self.dropped += len(record.get("dropped", ()))
         if "evaluation" in record:
             self.evaluation = record["round"], record["evaluation"]
 
@@ -148,7 +151,7 @@ class Following:
         privacy = self._experiment.privacy
         drawn = sample_poisson if privacy is not None and privacy.sampling == "poisson" else sample
         ids: Iterable[int] = record.get("participants") or drawn(
-            federation.clients, federation.cohort, self._experiment.seed, t
+            federation.clients, federation.cohort_in(t), self._experiment.seed, t
         )
         ids = list(ids)
         return dict(zip(ids, self._capacities.of(ids, t), strict=True))

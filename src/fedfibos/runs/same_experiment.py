@@ -44,7 +44,14 @@ FREE = frozenset(
 )
 """Settings that change no round, or only when one ends: a run may be gone on with under others."""
 
-FLEET_FREE = FREE | {"federation.cohort", ROUNDS_KEY}
+FLEET_FREE = FREE | {
+    "federation.cohort",
+    "federation.extra",
+    "federation.grow_from",
+    "federation.grow_over",
+    "federation.measure_every",
+    ROUNDS_KEY,
+}
 """Those of a fleet, which may grow or shrink, and whose run may end sooner."""
 
 

@@ -91,6 +91,9 @@ class Line(TypedDict):
     participants: NotRequired[list[int]]
     silent: NotRequired[list[int]]
     epsilon: NotRequired[float]
+    dropped: NotRequired[dict[str, str]]
+    late: NotRequired[dict[str, str]]
+    measured: NotRequired[dict[str, dict[str, Any]]]
     capacities: NotRequired[dict[str, float]]
     evaluation: NotRequired[Measured]
 

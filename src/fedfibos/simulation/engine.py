@@ -15,6 +15,7 @@ from fedfibos.analysis.accuracy import evaluate
 from fedfibos.backend.determinism import reproducible
 from fedfibos.backend.recorded import EXPERIMENTAL
 from fedfibos.config.experiment import Experiment, to_toml
+from fedfibos.config.federation import Federation
 from fedfibos.privacy import accountant
 from fedfibos.round import RoundReport, RunClients, federated_round
 from fedfibos.runs.checkpoint import Checkpoint, CheckpointStore
@@ -171,16 +172,16 @@ def _final(
         final["delta"] = experiment.privacy.delta
     if skipped := [record["round"] for record in rounds if "skipped_round" in record]:
         final["skipped_rounds"] = skipped
-    if lost := rejected_classes(rounds, partial(_took_part, experiment.federation.cohort, world)):
+    if lost := rejected_classes(rounds, partial(_took_part, experiment.federation, world)):
         final["rejected_classes"] = lost
     return final
 
 
-def _took_part(cohort: int, world: World, record: Mapping[str, Any]) -> Iterator[tuple[int, float]]:
+def _took_part(federation: Federation, world: World, record: Mapping[str, Any]) -> Iterator[tuple[int, float]]:
     """The participants of a line of ``rounds.jsonl``, each with its capacity in that round."""
     t, ids = record["round"] - 1, record.get("participants")
     if ids is None:  # nobody was rejected
-        ids = world.population.cohort(cohort, t)
+        ids = world.population.cohort(federation.cohort_in(t), t)
     return zip(ids, world.population.capacities.of(ids, t), strict=True)
 
 
@@ -214,7 +215,7 @@ class _Run:
         with deferred_interrupt() as interrupted:
             while now.round < federation.rounds:
                 started = time.perf_counter()
-                ids = world.population.cohort(federation.cohort, now.round)
+                ids = world.population.cohort(federation.cohort_in(now.round), now.round)
                 absent = draw_silent(
                     ids, federation.dropout, self.experiment.seed, now.round, one_answers=self.account is None
                 )

@@ -21,6 +21,11 @@ def check_private(experiment: Experiment, method: Method, model: Model) -> None:
         return
     federation = experiment.federation
     refusals.check_private(settings, method, model, experiment.local, experiment.server)
+    if federation.grow_from is not None:
+        raise ValueError(
+            "privacy counts with one size of the cohort in all rounds, got one that grows: leave out "
+            "federation.grow_from"
+        )
     if federation.weighting != "uniform":
         raise ValueError(
             "privacy needs uploads of equal weight, got federation.weighting = "

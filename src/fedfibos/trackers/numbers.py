@@ -18,6 +18,8 @@ LEFT_OUT = (
     "skipped",
     "left_out",
     "refused",
+    "late",
+    "measured",
 )
 """Of a line: what is of single clients."""
 
@@ -33,6 +35,8 @@ def numbers_in(record: Mapping[str, Any]) -> dict[str, float]:
     """
     kept: dict[str, Any] = {key: value for key, value in record.items() if key not in (*LEFT_OUT, "round")}
     kept["rejected"] = len(record.get("rejected", ()))
+    if "dropped" in record:
+        kept["dropped"] = len(record["dropped"])
     if isinstance(evaluation := kept.get("evaluation"), Mapping):
         kept["evaluation"] = {key: value for key, value in evaluation.items() if key not in DETAILS}
     found = {}
