@@ -7,7 +7,7 @@ import torch
 
 from fedfibos.analysis.cost import cost
 from fedfibos.analysis.fitting import CAPACITIES, Costs, Work, examples_of, fits, round_seconds
-from fedfibos.analysis.process_memory import FIRST_STEP, OUTLINED, after_imports
+from fedfibos.analysis.process_memory import FIRST_STEP, after_imports
 from fedfibos.config.devices import Device
 from fedfibos.data.images import TensorData
 from fedfibos.methods import METHODS, FedAvg, FedFIbOSChannels, HeteroFL
@@ -20,7 +20,7 @@ from fedfibos.types import Client, State
 MODEL = model_of(build("lenet", 4, (1, 8, 8), seed=1, channels=(8, 16), hidden=12), example=torch.zeros(2, 1, 8, 8))
 DATA = TensorData(torch.randn(8, 1, 8, 8, generator=torch.Generator().manual_seed(0)), torch.arange(8) % 4)
 WORK = Work(DATA, LocalTraining(steps=3, batch_size=4), ("parameters",), 12)
-SLICE = FIRST_STEP + OUTLINED + 110_000
+SLICE = FIRST_STEP + 110_000
 """Memory for a slice of some 60 kB of tensors."""
 SLICES, MASKS = ("heterofl", "fedrolex", "fedbrb", "fedfibos-channels"), ("fiarse", "fedfibos")
 

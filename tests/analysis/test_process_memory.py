@@ -4,10 +4,14 @@ import pytest
 import torch
 from torch import nn
 
-from fedfibos.analysis.process_memory import FIRST_STEP, OUTLINED, process_memory, to_build
+from fedfibos.analysis.cost import building
+from fedfibos.analysis.process_memory import FIRST_STEP, process_memory, to_build
+from fedfibos.methods import METHODS
 from fedfibos.methods._slicing import prefix
 from fedfibos.model import model_of
 from fedfibos.submodel import full
+from fedfibos.training import LocalTraining
+from fedfibos.types import Client
 
 
 def test_what_is_added_up():
@@ -22,6 +26,16 @@ def test_what_building_takes(frozen):
     model = model_of(module, example=torch.zeros(2, 3))
     small = prefix(model, 0.6)
     assert to_build(model, full(model.layout)) == 4 * 104
-    assert to_build(model, small) == (6 * 104 if frozen else OUTLINED)
+    assert to_build(model, small) == (6 * 104 if frozen else 0)
     assert to_build(model, small, whole=True) == 6 * 104
-    assert to_build(model, small, whole=False) == OUTLINED
+    assert to_build(model, small, whole=False) == 0
+    assert to_build(model, full(model.layout), whole=False) == 0
+
+
+def test_a_client_of_the_whole_model_builds_it_without_weights_where_others_hold_slices():
+    model = model_of(nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2)), example=torch.zeros(2, 3))
+    params, whole = model.initial_params(), full(model.layout)
+    for name, built in (("heterofl", 0), ("fedfibos-channels", 0), ("fiarse", 4 * 104), ("fedavg", 4 * 104)):
+        method = METHODS[name]()
+        client = Client(0, 1.0, 0, 0, LocalTraining())
+        assert building(method, model, method.init(params), params, client, whole) == built, name

@@ -26,7 +26,7 @@ LARGE = {**MLP, "options": {"hidden": [4000, 4000]}}
 def compare(case, capacity):
     task = task_in(case)
     said, took = predicted(task, case, capacity) / MIB, measured(case, task, capacity)["peak_mib"]
-    assert took <= said <= 1.7 * took  # loosest where a slicing method holds the whole of a large model
+    assert took <= said <= 1.35 * took  # loosest where wide layers without convolutions are trained whole
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,13 +15,13 @@ from fedfibos.analysis.process_memory import after_imports, process_memory, to_b
 from fedfibos.backend.memory import peak_memory
 from fedfibos.channels.costs import Bounded
 from fedfibos.common.inputs import forward
-from fedfibos.method import Method
+from fedfibos.method import Method, extract_submodel
 from fedfibos.model import Model
 from fedfibos.params import Params
 from fedfibos.round import submodel_for
 from fedfibos.submodel import Submodel, held_maskable
 from fedfibos.training import LocalTraining
-from fedfibos.types import Client, Dataset, Upload, download_bytes, upload_bytes
+from fedfibos.types import Client, Dataset, State, Upload, download_bytes, upload_bytes
 
 STEPS = 2
 """Local steps that are made to see their memory: from the second on an optimiser's state lies beside the gradients."""
@@ -89,10 +90,23 @@ def cost(
         held_maskable(submodel, layout) / layout.num_maskable,
         forward_macs(model, params, submodel, data),
         tensors,
-        process_memory(after_imports(), tensors, down, up, to_build(model, submodel)),
+        process_memory(after_imports(), tensors, down, up, building(method, model, state, params, client, submodel)),
         down,
         up,
     )
+
+
+def building(method: Method, model: Model, state: State, params: Params, client: Client, submodel: Submodel) -> int:
+    """Bytes that a client takes to build the model.
+
+    Where a half of the model would be a slice, the server sends its outline, to clients of the whole model too
+    (:class:`fedfibos.flower.lean.SentOutline`).
+    """
+    if submodel.widths is None and submodel.held is None:
+        with suppress(ValueError):  # it cannot be cut to a half
+            half = extract_submodel(method, model, state, params, replace(client, capacity=0.5, limits=()))
+            submodel = submodel if half.widths is None else half
+    return to_build(model, submodel)
 
 
 def tried(method: Method, model: Model, params: Params, submodel: Submodel, client: Client) -> tuple[Upload, int]:

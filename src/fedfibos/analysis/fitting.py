@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from fedfibos.analysis.cost import Cost, forward_macs, tried
-from fedfibos.analysis.process_memory import WITHIN, process_memory, to_build
+from fedfibos.analysis.cost import Cost, building, forward_macs, tried
+from fedfibos.analysis.process_memory import WITHIN, process_memory
 from fedfibos.backend.determinism import reproducible
 from fedfibos.channels.costs import Bounded
 from fedfibos.common.formatting import bytes_text, short_text
@@ -160,13 +160,14 @@ class Costs:
             tensors, macs = math.ceil(of_step.at(widths) / of_step.per), self._macs(submodel, widths)
         down = download_bytes(submodel, layout, corrected=self.work.local.scaffold)
         up = upload_bytes(self._upload(upload, submodel), layout)
+        built = building(self.method, self.model, self.state, self.params, self._client(capacity), submodel)
         return Cost(
             capacity,
             submodel.num_held,
             held_maskable(submodel, layout) / layout.num_maskable,
             macs,
             tensors,
-            process_memory(0, tensors, down, up, to_build(self.model, submodel)),
+            process_memory(0, tensors, down, up, built),
             down,
             up,
         )

@@ -25,9 +25,6 @@ WHOLE, DERIVED = 4, 6
 """Copies of the whole model where a client builds it: its values, those of the method's state, those at work; and those
 that finding its axes takes."""
 
-OUTLINED = 64 * MIB
-"""What torch reads to work on tensors without values, as the client of a slice does when it declares itself."""
-
 IMPORTS, FLOWER = 320 * MIB, 64 * MIB
 """Resident memory after imports where it cannot be measured; of Flower's, where Flower is not installed."""
 
@@ -57,7 +54,7 @@ def process_memory(before: int, tensors: int, down: int, up: int, building: int)
 
 
 def to_build(model: Model, submodel: Submodel, whole: bool | None = None) -> int:
-    """Bytes that a client of a submodel takes to build the model.
+    """Bytes that a client of a submodel takes to build the model; none, but for its slice, without the weights.
 
     Args:
         model: The model.
@@ -68,10 +65,10 @@ def to_build(model: Model, submodel: Submodel, whole: bool | None = None) -> int
     module = model.module
     size = sum(tensor.nbytes for tensor in (*module.parameters(), *module.buffers()))
     if submodel.widths is None:
-        return WHOLE * size
+        return 0 if whole is False else WHOLE * size
     if whole is None:
         whole = any(not parameter.requires_grad for parameter in module.parameters())
-    return DERIVED * size if whole else OUTLINED
+    return DERIVED * size if whole else 0
 
 
 @cache
