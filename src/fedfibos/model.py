@@ -225,9 +225,15 @@ class Model:
         return work
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle without the scratch space."""
+        """Pickle without the scratch space; axes that were derived go along."""
         kept = (self.module, self.layout, self.device, self.example, self.table, self.units, self.channels_last)
-        return Model, (*kept, self.whole, self.rewritten, self.recorded, self.uncut)
+        told = (self.whole, self.rewritten, self.recorded, self.uncut, self.task)
+        return _unpickled, ((*kept, *told), self._derived.get("axes"))
+
+
+def _unpickled(fields: tuple[Any, ...], axes: Axes | None) -> Model:
+    model = Model(*fields)
+    return model if axes is None else model.knowing(axes)
 
 
 def model_of(

@@ -39,6 +39,13 @@ class LogFormat(StrEnum):
     json = "json"
 
 
+class EngineName(StrEnum):
+    """Which engine trains the clients."""
+
+    embedded = "embedded"
+    ray = "ray"
+
+
 def check_device(device: Device) -> None:
     """Refuse a device that is not there, before anything is loaded."""
     import torch
@@ -64,6 +71,15 @@ SummaryOption = Annotated[
 TrainOn = Annotated[Device, typer.Option("--device", help="Where clients train.")]
 ComputeOn = Annotated[Device, typer.Option("--device", help="Where to compute.")]
 RunArgument = Annotated[Path, typer.Argument(metavar="RUN", help="Run directory with a checkpoint.")]
+EngineOption = Annotated[
+    EngineName, typer.Option("--engine", help="This machine's engine, or a Ray cluster (extra ray).")
+]
+Address = Annotated[
+    str | None,
+    typer.Option(
+        "--address", help="HOST:PORT of the Ray cluster, or auto; default: RAY_ADDRESS, else one started here."
+    ),
+]
 DataDir = Annotated[
     Path | None,
     typer.Option("--data-dir", help="Folder of the data sets; default: the environment variable FEDFIBOS_DATA."),

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +16,12 @@ from rich.table import Table
 from fedfibos.cli.exit_codes import CLASS_REJECTED, FAILED, REFUSED, exit_code
 from fedfibos.cli.progress import loss_of
 from fedfibos.cli.results import SUMMARIES, left_out_lines, show_rejected
+from fedfibos.common.extras import extra
 from fedfibos.common.formatting import duration
 from fedfibos.common.statistics import Spread, spread
 from fedfibos.config.study import PlannedRun, Study, describe_grid, load_study
 from fedfibos.runs.measures import Measure, measures_of
+from fedfibos.simulation.cluster import check_no_address
 from fedfibos.simulation.sweep import OnRound, Outcome, SweepProgress, run_study
 
 
@@ -30,6 +33,8 @@ def sweep(
     dry_run: bool,
     console: Console,
     summary: str,
+    engine: str = "embedded",
+    address: str | None = None,
     **options: Any,
 ) -> int:
     """Run a study and print its summary.
@@ -49,7 +54,7 @@ def sweep(
     out = out or default_folder(path)
     progress = LineProgress(console, len(study.runs))
     try:
-        outcomes = run_study(study, out, progress, **options)
+        outcomes = _runner(engine, address)(study, out, progress, **options)
     finally:
         progress.close()
     console.print(summary_table(study, outcomes, summary))
@@ -59,6 +64,21 @@ def sweep(
     for outcome in outcomes:
         show_rejected(outcome.final or {}, console, f"{outcome.run.folder}: ")
     return code_of(outcomes)
+
+
+def _runner(engine: str, address: str | None) -> Callable[..., list[Outcome]]:
+    """What runs a study: one run after another here, or each where a Ray cluster has room.
+
+    Raises:
+        ValueError: An address without Ray.
+        MissingExtraError: Ray is not installed.
+    """
+    if engine != "ray":
+        check_no_address(address)
+        return run_study
+    with extra("ray"):
+        from fedfibos.simulation.ray_sweep import run_study_on_ray
+    return partial(run_study_on_ray, address=address)
 
 
 def fleet_lines(study: Study) -> list[str]:

@@ -12,8 +12,11 @@ import typer
 from fedfibos.cli.code_folders import search_beside
 from fedfibos.cli.exit_codes import CLASS_REJECTED, INTERRUPTED, REFUSED
 from fedfibos.cli.options import (
+    Address,
     DataDir,
     Device,
+    EngineName,
+    EngineOption,
     LogFormat,
     Overrides,
     Summary,
@@ -36,6 +39,8 @@ def run(
     ] = False,
     workers: Workers = None,
     device: TrainOn = Device.cpu,
+    engine: EngineOption = EngineName.embedded,
+    address: Address = None,
     data_dir: DataDir = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print the settings, and parameters and bytes of each capacity; no run.")
@@ -68,11 +73,19 @@ def run(
     again += ["--data-dir", str(data_dir)] if data_dir is not None else []
     again += ["--device", device.value] if device is not Device.cpu else []
     again += ["--workers", str(workers)] if workers is not None else []
+    again += on_engine(engine, address)
     again += ["--summary", summary.value] if summary is not Summary.last else []
     again += ["--log-format", "json"] if log_format is LogFormat.json else []
     shown = None if log_format is LogFormat.json else summary.value
     options = {"workers": workers, "device": device.value, "data_dir": data_dir}
+    options |= {"engine": engine.value, "address": address}
     return _simulate(settings, out, again, shown, resume=resume, overwrite=overwrite, **options)
+
+
+def on_engine(engine: EngineName, address: str | None) -> list[str]:
+    """The words of a command that say where clients train; none for this machine's engine."""
+    words = ["--engine", engine.value] if engine is not EngineName.embedded else []
+    return words + (["--address", address] if address is not None else [])
 
 
 def _simulate(settings: Any, out: Path, again: Sequence[str], summary: str | None, **options: Any) -> int:
@@ -114,6 +127,8 @@ def sweep(
     only: Annotated[list[str] | None, typer.Option(help="axis=variant,... : a part of the grid; seed=0 too.")] = None,
     workers: Workers = None,
     device: TrainOn = Device.cpu,
+    engine: EngineOption = EngineName.embedded,
+    address: Address = None,
     data_dir: DataDir = None,
     summary: SummaryOption = Summary.last,
     dry_run: Annotated[
@@ -123,20 +138,24 @@ def sweep(
     """Run every cell of a study with every seed; finished runs are skipped, broken ones resumed."""
     from fedfibos.cli.sweep import again
     from fedfibos.cli.sweep import sweep as run_sweep
-    from fedfibos.simulation import Interrupted
+    from fedfibos.simulation.interrupts import Interrupted, StudyInterrupted
 
     search_beside(study)
     rest = ["--workers", str(workers)] if workers is not None else []
     rest += ["--data-dir", str(data_dir)] if data_dir is not None else []
     rest += ["--device", device.value] if device is not Device.cpu else []
     rest += ["--summary", summary.value] if summary is not Summary.last else []
+    rest += on_engine(engine, address)
     try:
-        check_device(device)
-        options = {"workers": workers, "device": device.value, "data_dir": data_dir}
+        if engine is EngineName.embedded:  # the head of a cluster may have no GPU
+            check_device(device)
+        options: dict[str, Any] = {"workers": workers, "device": device.value, "data_dir": data_dir}
+        options |= {"engine": engine.value, "address": address}
         return run_sweep(study, overrides or (), out, only or (), dry_run, console_here(), summary.value, **options)
     except Interrupted as stop:
         command = again(study, overrides or (), out, only or (), rest)
-        return fail(f"{stop} of the current run; go on with: {command}", INTERRUPTED)
+        which = "" if isinstance(stop, StudyInterrupted) else " of the current run"
+        return fail(f"{stop}{which}; go on with: {command}", INTERRUPTED)
 
 
 def demo(

@@ -25,12 +25,13 @@ from fedfibos.runs.environment import usable_cores
 from fedfibos.runs.made import DEALT, FITTED, INITIAL
 from fedfibos.runs.record import RunDirectory, check_usable
 from fedfibos.runs.summary import summarise
+from fedfibos.simulation.cluster import clients_on
 from fedfibos.simulation.dealt import note_partition
 from fedfibos.simulation.dropout import draw_silent, leaving_out
 from fedfibos.simulation.interrupts import STOP, Interrupted, OnRound, Stopped, deferred_interrupt
 from fedfibos.simulation.private import Account
 from fedfibos.simulation.skipped import Skipped
-from fedfibos.simulation.workers import Executor, executor
+from fedfibos.simulation.workers import Engine, Executor
 from fedfibos.simulation.world import Warn, World, build_world, setting_of
 from fedfibos.soundness import NoUploadError, first_state
 from fedfibos.trackers.tracker import Log, check_installed, tracked
@@ -46,6 +47,8 @@ def simulate(
     workers: int | None = None,
     device: str = "cpu",
     data_dir: Path | None = None,
+    engine: Engine = "embedded",
+    address: str | None = None,
     on_resume: Callable[[list[dict[str, Any]]], None] = lambda records: None,
     on_round: OnRound = lambda record: None,
     on_warning: Warn = lambda text: None,
@@ -58,9 +61,13 @@ def simulate(
         resume: Go on from the newest sound checkpoint, to the same bytes as an uninterrupted run.
         overwrite: Remove the run that is there first; files that are not a run's stay.
         workers: Processes that train clients, one torch thread each; None: one for each processor this process may
-            use, but no more than clients in a round. The result does not depend on it.
+            use, but no more than clients in a round. The result does not depend on it. See
+            :func:`fedfibos.simulation.cluster.clients_on` for a Ray cluster.
         device: ``cpu`` or ``cuda``.
         data_dir: The data folder.
+        engine: ``embedded``: clients train on this machine; ``ray``: on a Ray cluster.
+        address: ``HOST:PORT`` of the Ray cluster's head, or ``auto``. None: the environment variable RAY_ADDRESS, and
+            without it a cluster of this machine alone, which is stopped at the end.
         on_resume: Called once with the lines of ``rounds.jsonl`` that the run goes on after, where there are any.
         on_round: Called with every line of ``rounds.jsonl``, once it is on the disk. ``"stop"`` from it, or
             StopIteration raised in it, ends the run there. What else it raises comes out of here, after a checkpoint of
@@ -73,14 +80,15 @@ def simulate(
     Raises:
         Interrupted: After Ctrl-C, once the round is finished and a checkpoint is written; Stopped, which is one, where
             ``on_round`` wanted it.
-        MissingExtraError: A tracker of ``run.log``, or the accountant of ``privacy``, is not installed.
+        MissingExtraError: A tracker of ``run.log``, the accountant of ``privacy``, or Ray where it is asked for, is not
+            installed.
         NoUploadError: ``federation.patience`` rounds in turn brought no usable upload, or the run none at all; the
             checkpoint before is kept, where a round counted.
     """
     config = to_toml(experiment)
     check_usable(out, config, resume=resume, overwrite=overwrite)  # before the data are loaded
     _check_extras(experiment)
-    with reproducible():
+    with reproducible(), clients_on(engine, address, workers, device) as make_executor:
         world = build_world(experiment, device=device, data_dir=data_dir, warn=on_warning)
         began = {DEALT: world.population.dealt_sha256, INITIAL: world.model.initial_params().sha256()}
         if (fleet := world.population.fleet) is not None:
@@ -112,12 +120,12 @@ def simulate(
             if experiment.run.cuda_graphs:
                 on_warning(EXPERIMENTAL if device != "cpu" else "run.cuda_graphs changes nothing on a CPU")
             processes = num_workers(workers, device, experiment.federation.cohort)
-            engine = executor(setting_of(experiment, world), processes, experiment.run.cuda_graphs)
+            clients = make_executor(setting_of(experiment, world), processes, experiment.run.cuda_graphs)
             try:
                 with tracked(experiment.run.log, out, config, checkpoint.round, on_warning) as run.log:
-                    checkpoint = run.rounds(checkpoint, engine)
+                    checkpoint = run.rounds(checkpoint, clients)
             finally:
-                engine.close()
+                clients.close()
                 if experiment.run.client_records:
                     write_clients(directory.path, on_warning)
         except BaseException as error:

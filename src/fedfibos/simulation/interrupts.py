@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from fedfibos.common.formatting import count_of
+
 
 class Interrupted(Exception):
     """Ctrl-C or SIGTERM, or a hook's wish: the round was finished and a checkpoint written; ``resume`` goes on."""
@@ -22,6 +24,18 @@ class Stopped(Interrupted):
 
     def __init__(self, finished_rounds: int) -> None:
         super().__init__(finished_rounds, "stopped by on_round")
+
+
+class StudyInterrupted(Interrupted):
+    """Ctrl-C or SIGTERM while several runs of a study were under way; each wrote a checkpoint."""
+
+    def __init__(self, runs: int) -> None:
+        super().__init__(0)
+        self.runs = runs
+
+    def __str__(self) -> str:
+        """In one line."""
+        return f"interrupted; {count_of(self.runs, 'run')} under way finished a round and wrote a checkpoint"
 
 
 STOP = "stop"

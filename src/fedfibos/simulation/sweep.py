@@ -87,19 +87,28 @@ def run_study(
     outcomes = []
     options = {"workers": workers, "device": device, "data_dir": data_dir}
     for run in study.runs:
-        try:
-            outcome = _outcome(run, out / run.folder, progress, options)
-        except (Interrupted, BrokenPipeError):  # a reader who is gone
-            raise
-        except BusyError:
-            outcome = Outcome(run, "busy")
-        except (RecordError, NoUploadError, WorkerError, ValueError, OSError) as error:
-            outcome = Outcome(run, "failed", reason=" ".join(str(error).split()), error=error)
-        except Exception as error:  # what a user's own model raises
-            outcome = Outcome(run, "failed", reason=describe_error(error), error=error)
+        outcome = attempt(run, out / run.folder, progress, options)
         progress.finish(outcome)
         outcomes.append(outcome)
     return outcomes
+
+
+def attempt(run: PlannedRun, folder: Path, progress: SweepProgress, options: Mapping[str, Any]) -> Outcome:
+    """What becomes of a run, whatever goes wrong in it.
+
+    Raises:
+        Interrupted: After Ctrl-C; BrokenPipeError, where the reader of what is printed is gone.
+    """
+    try:
+        return _outcome(run, folder, progress, options)
+    except (Interrupted, BrokenPipeError):
+        raise
+    except BusyError:
+        return Outcome(run, "busy")
+    except (RecordError, NoUploadError, WorkerError, ValueError, OSError) as error:
+        return Outcome(run, "failed", reason=" ".join(str(error).split()), error=error)
+    except Exception as error:  # what a user's own model raises
+        return Outcome(run, "failed", reason=describe_error(error), error=error)
 
 
 def _outcome(run: PlannedRun, folder: Path, progress: SweepProgress, options: Mapping[str, Any]) -> Outcome:

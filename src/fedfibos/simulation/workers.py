@@ -1,12 +1,13 @@
-"""Where clients train: in this process, or in worker processes of one torch thread each.
+"""Where clients train: in this process, in worker processes of one torch thread each, or on a Ray cluster.
 
-Both give the same results to the bit: a client's training depends on its own random streams alone, and outcomes are
+All give the same results to the bit: a client's training depends on its own random streams alone, and outcomes are
 handed on in the order of the jobs whichever finishes first.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import Literal, Protocol
 
 from torch import Tensor
 
@@ -44,11 +45,25 @@ class InProcess:
         """Nothing to stop."""
 
 
-Executor = InProcess | WorkerPool | Overlapped
+class Executor(Protocol):
+    """Whoever trains and evaluates clients."""
+
+    def train(self, params: Params, jobs: Iterable[Job]) -> Iterator[tuple[Client, Upload | str]]:
+        """See :data:`fedfibos.round.RunClients`."""
+
+    def hits(self, params: Params, trials: Iterable[Trial]) -> Iterator[Tensor]:
+        """See :data:`fedfibos.analysis.accuracy.RunTrials`."""
+
+    def close(self) -> None:
+        """Stop what it started."""
+
+
+Engine = Literal["embedded", "ray"]
+"""Where clients train: on this machine, or on a Ray cluster."""
 
 
 def executor(setting: Setting, num_workers: int, cuda_graphs: bool = False) -> Executor:
-    """One worker trains in this process, more are processes of their own.
+    """On this machine: one worker trains in this process, more are processes of their own.
 
     On a GPU there is one, client after client, kernel by kernel; with ``cuda_graphs`` clients train side by side there
     and their steps are recorded.

@@ -1,0 +1,78 @@
+"""Joining a Ray cluster: what is refused at once and in one line. Nothing is started here."""
+
+from __future__ import annotations
+
+import socket
+import sys
+
+import pytest
+
+from fedfibos.cli import main
+from fedfibos.simulation.cluster import clients_on
+from fedfibos.simulation.ray_cluster import check_address
+
+EXPERIMENT = """
+data.name = "digits"
+[model]
+name = "mlp"
+[federation]
+clients = 3
+cohort = 2
+rounds = 1
+capacities = { 1.0 = 1.0 }
+[method]
+name = "fedavg"
+"""
+
+
+@pytest.mark.parametrize(
+    ("address", "message"),
+    [
+        ("localhost", "a Ray cluster's address must be HOST:PORT of its head, or 'auto', got 'localhost'"),
+        ("host:", "must be HOST:PORT of its head, or 'auto', got 'host:'"),
+        ("ray://host:10001", "must be HOST:PORT of its head, or 'auto', got 'ray://host:10001'"),
+        ("127.0.0.1:99999", "no Ray cluster answers at '127.0.0.1:99999'"),
+    ],
+)
+def test_a_wrong_address_is_one_line(address, message):
+    with pytest.raises(ValueError, match=message.replace(".", r"\.").replace("(", r"\(")) as error:
+        check_address(address)
+    assert "\n" not in str(error.value)
+
+
+def test_an_address_where_nothing_answers_is_refused_before_anything_is_written(tmp_path, capsys):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))  # and never listens
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        (tmp_path / "e.toml").write_text(EXPERIMENT)
+        code = main(
+            ["run", str(tmp_path / "e.toml"), "--out", str(tmp_path / "r"), "--engine", "ray", "--address", address]
+        )
+    said = capsys.readouterr().err
+    assert code == 2
+    assert said == (
+        f"fedfibos: no Ray cluster answers at '{address}' (Connection refused): "
+        "'ray start --head' prints the address of its cluster\n"
+    )
+    assert not (tmp_path / "r").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"engine": "rya"}, "engine must be one of 'embedded', 'ray', got 'rya'; did you mean 'ray'?"),
+        ({"engine": "embedded", "address": "auto"}, "it needs the engine 'ray', got address 'auto'"),
+        ({"engine": "ray", "device": "cuda"}, "clients train on processors, got device 'cuda'"),
+    ],
+)
+def test_options_that_do_not_go_together(options, message):
+    with pytest.raises(ValueError, match=message.replace("?", r"\?")), clients_on(**options):
+        pass
+
+
+def test_without_ray_it_is_one_line_with_the_command(monkeypatch):
+    for name in [name for name in sys.modules if name.startswith("fedfibos.simulation.ray_")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(ImportError, match=r"^ray is not installed: pip install 'fedfibos\[ray\]'$"), clients_on("ray"):
+        pass

@@ -1,0 +1,75 @@
+"""A study's runs as tasks of a Ray cluster of two nodes on the loopback: the results of one process."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import pytest
+from tests.simulation.test_ray_clients import nodes as nodes
+from tests.simulation.test_sweep import BASE
+
+from fedfibos.config.study import load_study
+from fedfibos.simulation.interrupts import StudyInterrupted
+from fedfibos.simulation.ray_sweep import run_study_on_ray
+from fedfibos.simulation.sweep import SweepProgress, run_study
+
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::ResourceWarning")]
+
+STUDY = """
+base = "base.toml"
+seeds = [1]
+[grid.method.fiarse]
+method.name = "fiarse"
+[grid.method.letter]
+method = { name = "fedfibos", preset = "algorithm1" }
+[grid.method.heterofl]
+method.name = "heterofl"
+[grid.method.none]
+model.name = "no_such_module:model"
+method.name = "fedavg"
+"""
+
+
+@pytest.fixture
+def study(tmp_path):
+    (tmp_path / "base.toml").write_text(BASE.replace("rounds = 3", "rounds = 60"))
+    (tmp_path / "study.toml").write_text(STUDY)
+    return load_study(tmp_path / "study.toml")
+
+
+class Log(SweepProgress):
+    def __init__(self, interrupt=False):
+        self.finished, self.interrupt = [], interrupt
+
+    def finish(self, outcome):
+        self.finished.append((outcome.run.folder.as_posix(), outcome.state))
+        if self.interrupt and outcome.state == "done":
+            os.kill(os.getpid(), signal.SIGINT)
+
+
+def digests(outcomes):
+    return [outcome.final and outcome.final["params_sha256"] for outcome in outcomes]
+
+
+def test_a_study_gives_the_results_of_one_process_and_goes_on_after_ctrl_c(nodes, study, tmp_path):
+    whole = run_study(study, tmp_path / "whole", SweepProgress(), workers=1)
+    log = Log(interrupt=True)
+    with pytest.raises(StudyInterrupted, match=r"^interrupted; 1 run under way finished a round and wrote"):
+        run_study_on_ray(study, tmp_path / "ray", log)
+    assert sum(state == "done" for _, state in log.finished) == 1
+    log = Log()
+    outcomes = run_study_on_ray(study, tmp_path / "ray", log)
+    assert digests(outcomes) == digests(whole)
+    assert sorted(state for _, state in log.finished) == ["done", "done", "failed", "finished"]
+    assert [outcome.reason for outcome in outcomes] == [outcome.reason for outcome in whole]
+    assert "no module 'no_such_module'" in outcomes[3].reason
+
+
+def test_a_run_that_no_node_has_room_for_is_refused(nodes, study, tmp_path):
+    with pytest.raises(
+        ValueError, match=r"^each run needs 2 processors of one node, the Ray cluster's largest node has 1$"
+    ):
+        run_study_on_ray(study, tmp_path, SweepProgress(), workers=2)
+    with pytest.raises(ValueError, match=r"^each run needs 1 GPU of one node, the Ray cluster's largest node has 0$"):
+        run_study_on_ray(study, tmp_path, SweepProgress(), device="cuda")
