@@ -72,7 +72,25 @@ def test_the_fisher_chain_has_the_least_surrogate_of_all():
         assert 0 <= of["order_agreement"]["divergence"]["mean"] <= 1
 
 
-def test_only_slices_of_whole_channels_without_statistics_are_looked_at():
+@pytest.mark.parametrize("norm", ["batch", "group"])
+def test_a_residual_network_with_normalisation(norm):
+    """With batch norm, too, nothing rises where nothing is left out, and outputs stay as they are."""
+    generator = torch.Generator().manual_seed(3)
+    built = build("resnet8", 4, (1, 8, 8), seed=1, norm=norm, channels=(4, 8, 8))
+    model = model_of(built, example=torch.zeros(2, 1, 8, 8))
+    params, before = model.initial_params(), [buffer.clone() for buffer in built.buffers()]
+    who = client(torch.randn(12, 1, 8, 8, generator=generator), torch.arange(12) % 4)
+    method = FedFIbOSChannels()
+    found = diagnose_channels(method, model, method.init(params), params, [who], [0.5, 1.0], generator)
+    own = found["1.0"]["selections"]["method"]
+    assert (own["surrogate"]["mean"], own["error"]["mean"], own["divergence"]["mean"]) == (0.0, 0.0, 0.0)
+    half = found["0.5"]["selections"]
+    assert half["fisher"]["surrogate"]["mean"] < half["prefix"]["surrogate"]["mean"]
+    assert all(numbers["divergence"]["mean"] > 0 for numbers in half.values())
+    assert all(torch.equal(now, then) for now, then in zip(built.buffers(), before, strict=True))
+
+
+def test_only_slices_of_whole_channels_are_looked_at():
     image = torch.zeros(2, 1, 8, 8)
     plain = model_of(build("lenet", 4, (1, 8, 8), seed=1, channels=(4, 8), hidden=12), example=image)
     normed = model_of(build("cnn", 4, (1, 8, 8), seed=1, norm="batch"), example=image)
@@ -81,7 +99,7 @@ def test_only_slices_of_whole_channels_without_statistics_are_looked_at():
         (plain, FedFIbOSChannels(), True),
         (plain, HeteroFL(), True),
         (plain, FIARSE(), False),
-        (normed, HeteroFL(), False),
+        (normed, HeteroFL(), True),
     ):
         params = model.initial_params()
         assert holds_channels(method, model, method.init(params), params, who) is wanted

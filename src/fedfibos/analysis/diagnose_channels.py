@@ -6,6 +6,8 @@ first ones (``prefix``), and some by chance (``random``). Their surrogate ε is 
 out. What leaving them out costs, with nothing trained since, is told twice: how much the loss of the client's examples
 rises (``error``, which has a term of first order too and may be below 0), and how far the outputs move (``divergence``,
 by the task's own distance from those of the whole model: of classes Kullback and Leibler's, of second order ½ F(m)).
+Where a model normalises over a batch, F(m) is of batches of the size of a local step's, and each selection's statistics
+are recomputed on the client's examples.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ from torch import Tensor
 from fedfibos.analysis.gates import gate_fisher, logits_of_submodel
 from fedfibos.analysis.theory import order_agreement
 from fedfibos.channels.readers import GateSum, readers
-from fedfibos.common.norms import keeps_statistics
+from fedfibos.common.norms import has_batch_norm
 from fedfibos.common.statistics import spread
 from fedfibos.method import Method
 from fedfibos.methods._slicing import prefix, slice_of
@@ -37,12 +39,8 @@ RANDOM = 6
 
 
 def holds_channels(method: Method, model: Model, state: State, params: Params, client: Client) -> bool:
-    """Whether a client of that capacity holds whole channels, and their loss is that of the model as it stands.
-
-    Statistics of normalisation would have to be recomputed for every selection.
-    """
-    submodel = method.extract(model, state, params, client)
-    return submodel.units is not None and not keeps_statistics(model.module)
+    """Whether a client of that capacity holds whole channels."""
+    return method.extract(model, state, params, client).units is not None
 
 
 def diagnose_channels(
@@ -58,7 +56,7 @@ def diagnose_channels(
 
     Args:
         method: Extracts its own slices.
-        model: Architecture, layout and axes; without layers that keep statistics (:func:`holds_channels`).
+        model: Architecture, layout and axes.
         state: The method's state.
         params: The global parameters.
         clients: Whom to measure, with their training data.
@@ -76,7 +74,8 @@ def diagnose_channels(
         data = client.data
         assert data is not None
         loss = loss_of(model.task, client.local, data.labels, model.device)
-        fisher = gate_fisher(model, params, data, batch_size=1, loss=loss)
+        together = max(client.local.batch_size, 2) if has_batch_norm(model.module) else 1
+        fisher = gate_fisher(model, params, data, batch_size=together, loss=loss)
         labels = data.labels.to(model.device)
         whole = logits_of_submodel(model, params, prefix(model, 1.0), data)
         for capacity, numbers in found.items():

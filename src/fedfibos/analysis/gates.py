@@ -12,9 +12,11 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
+from fedfibos.analysis.accuracy import recalibrate
 from fedfibos.analysis.theory import Loss, passes
 from fedfibos.channels.readers import GateSum, readers
 from fedfibos.common.inputs import forward
+from fedfibos.common.norms import keeps_statistics
 from fedfibos.model import Model
 from fedfibos.params import Params
 from fedfibos.submodel import Submodel, full
@@ -68,6 +70,11 @@ def loss_of_submodel(model: Model, params: Params, submodel: Submodel, data: Dat
 
 @torch.no_grad()
 def logits_of_submodel(model: Model, params: Params, submodel: Submodel, data: Dataset) -> Tensor:
-    """The outputs of a submodel in evaluation mode on a data set, in one batch; float64, shape ``(n, classes)``."""
+    """The outputs of a submodel in evaluation mode on a data set, in one batch; float64, shape ``(n, classes)``.
+
+    Statistics of normalisation are recomputed on the data set, with the layers' inputs as they are in this submodel.
+    """
     module = model.workspace(submodel).load(submodel.gather(params.flat)).eval()
+    if keeps_statistics(module):
+        recalibrate(module, data, model.place)
     return forward(module, model.place(data.batch(torch.arange(len(data))))).double()
