@@ -106,6 +106,79 @@ def _more(name: str):
         return module, derive_axes(module, inputs), inputs
 
 
+class LastLayerNorm(nn.Module):
+    """LayerNorm over the channels of each pixel."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(8)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.norm(x.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
+
+
+NORMS = {"batch": lambda: nn.BatchNorm2d(8), "layer": LastLayerNorm, "group": lambda: nn.GroupNorm(4, 8)}
+KINDS = {
+    "linear": lambda: nn.Linear(8, 6),
+    "conv": lambda: nn.Conv2d(8, 6, 3, padding=1),
+    "grouped": lambda: nn.Conv2d(8, 8, 3, padding=1, groups=4),
+    "depthwise": lambda: nn.Conv2d(8, 8, 3, padding=1, groups=8),
+    "transposed": lambda: nn.ConvTranspose2d(8, 6, 2, stride=2),
+    "flatten": lambda: nn.Linear(32, 6),
+    "concat": lambda: nn.Conv2d(8, 6, 1),
+    "residual": lambda: nn.Conv2d(8, 8, 3, padding=1),
+    "shared": lambda: nn.Conv2d(8, 8, 1),
+    "glu": lambda: nn.Conv2d(8, 12, 1),
+}
+
+
+class OfAKind(nn.Module):
+    """A convolution, a normalisation, then a layer of some kind and a classifier."""
+
+    def __init__(self, kind: str, norm: str) -> None:
+        super().__init__()
+        self.kind, self.stem, self.norm, self.body = kind, nn.Conv2d(1, 8, 3, padding=1), NORMS[norm](), KINDS[kind]()
+        widths = {"concat": 14, "grouped": 8, "depthwise": 8, "residual": 8, "shared": 8}
+        self.classifier = nn.Linear(widths.get(kind, 6), NUM_CLASSES)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.norm(self.stem(x)).relu()
+        if self.kind == "linear":
+            return self.classifier(self.body(y.mean((2, 3))).relu())
+        if self.kind == "flatten":
+            return self.classifier(self.body(nn.functional.avg_pool2d(y, 4).flatten(1)).relu())
+        z = self.body(y)
+        if self.kind == "glu":
+            up, gate = z.chunk(2, 1)
+            z = up * gate.sigmoid()
+        elif self.kind == "concat":
+            z = torch.cat([y, z.relu()], 1)
+        elif self.kind == "residual":
+            z = y + z.relu()
+        elif self.kind == "shared":
+            z = y + z.tanh()
+            z = z + self.body(z).tanh()
+        return self.classifier(z.relu().mean((2, 3)))
+
+
+@pytest.mark.parametrize("norm", NORMS)
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_of_layer_behind_every_normalisation(kind, norm):
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(4)
+        module = OfAKind(kind, norm)
+        for name, parameter in module.named_parameters():
+            if name.startswith("norm"):  # not all alike
+                parameter.data.uniform_(0.5, 1.5)
+    inputs, labels = images(), torch.arange(6) % NUM_CLASSES
+    axes = derive_axes(module, inputs)
+    assert axes.num_units >= 4
+    gates = torch.ones(axes.num_units, requires_grad=True)
+    (expected,) = torch.autograd.grad(loss_under(module, axes, split(axes, gates), inputs, labels), gates)
+    assert int((expected.abs() > 1e-7).sum()) > 0.6 * axes.num_units
+    torch.testing.assert_close(by_weights(module, axes, inputs, labels), expected, rtol=1e-4, atol=1e-6)
+
+
 HOOKED = [name for name in ZOO if name not in ("lstm", "transformer")]
 MORE = ["gated", "batch", "group", "layer"]
 
