@@ -167,6 +167,16 @@ def test_what_cannot_be_private_is_one_line_and_exit_status_2(toml, tmp_path, ca
     assert message in " ".join(said.split())
 
 
+def test_devices_whose_capacity_follows_from_numbers_of_examples_are_refused(toml):
+    device = '[[federation.devices]]\nname = "a"\nshare = 1.0\nmacs_per_second = 1e6\nseconds = 10\n'
+    text = BASE.replace(", capacities = { 1.0 = 0.2, 0.25 = 0.8 }", "").replace("federation = {", "fed = {")
+    head, fed = text.replace("fed = { ", "[federation]\n").split("[federation]\n")
+    values, _, rest = fed.partition(" }\n")
+    toml.write_text(head + rest + "[federation]\n" + values.replace(", ", "\n") + "\n" + device)
+    with pytest.raises(ValueError, match=r"got federation\.devices with local\.epochs: set local\.steps"):
+        build_world(load_experiment(toml, ["local.epochs=1", "method.name=heterofl"]))
+
+
 def test_the_screen_shows_what_is_spent_in_place_of_the_loss(toml, tmp_path, capsys):
     assert main(["run", str(toml), "federation.rounds=1", "--out", str(tmp_path / "run"), "--workers", "1"]) == 0
     said = " ".join(capsys.readouterr().out.split())
