@@ -195,4 +195,4 @@ def summary_table(study: Study, outcomes: Sequence[Outcome], summary: str = "las
 
 
 def _cell(value: Spread | None, measure: Measure) -> str:
-    return "–" if value is None else value.text(100) if measure.share else value.text(digits=3)
+    return "–" if value is None else value.text(measure.scale, measure.digits(value.mean))

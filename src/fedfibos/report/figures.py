@@ -40,6 +40,9 @@ POINT_STEP = 0.08
 PANEL = 1.9
 """Height of a panel, inches."""
 
+LABEL = 26
+"""Letters of a line of an axis's name, beside a panel of that height."""
+
 ROUNDS = "rounds"
 Read = Callable[[Point], float | None]
 Line = list[tuple[float, Spread]]
@@ -151,7 +154,7 @@ def _panels(layout: Layout, count: int, across: int, sharey: bool = False) -> tu
 
 def _name(pane: Axes, x: str, y: str) -> None:
     pane.set_xlabel(x)
-    pane.set_ylabel(y)
+    pane.set_ylabel("\n".join(textwrap.wrap(y, LABEL)))
     pane.xaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10], integer=True))
 
 

@@ -114,9 +114,12 @@ def _in_blocks(answer: Answer, looks: Mapping[str, Look]) -> MatplotlibFigure:
 
 
 def _ahead(answer: Answer) -> str:
-    """What the axis is."""
-    unit = "points ahead" if answer.problem.measure.share else f"ahead in {answer.problem.measure.words}"
-    return f"{unit} of {answer.reference.label}"
+    """What the axis is: to the right is better."""
+    measure, reference = answer.problem.measure, answer.reference.label
+    if measure.share and measure.sign > 0:
+        return f"points ahead of {reference}"
+    unit = " in points" if measure.share else ""
+    return f"{measure.words} {'below' if measure.sign < 0 else 'above'} that of {reference}{unit} (right is better)"
 
 
 def _ground(pane: Axes, answer: Answer) -> None:

@@ -90,6 +90,11 @@ class Report:
     summary: str
     looks: Mapping[str, Look]
 
+    @property
+    def of_classes(self) -> bool:
+        """Whether a problem is measured class by class: what the page says of that is left out elsewhere."""
+        return any(section.problem.measure.name == "accuracy" for section in self.sections)
+
     def tables(self) -> list[Table]:
         """Every table, in the order of the page."""
         found: list[Table] = []

@@ -202,7 +202,9 @@ def differences(answer: Answer, slug: str, summary: str) -> Table:
     for line in answer.lines:
         cells = [_cell(line.differences.get(name), measure) for name in answer.measures]
         rows.append(row(line.group.label, str(line.seeds), *cells))
-    unit = "Percentage points" if measure.share else f"Difference of {measure.words}, + where it is better,"
+    lower = measure.sign < 0
+    unit = "Percentage points" if measure.share else f"Difference of {measure.words}"
+    unit += f", how far it is below that of {answer.reference.label}, which is better," if lower else ""
     equal = "“=”: it lies within ±1 point, the two are equal. " if measure.share else ""
     note = (
         f"{unit} with 95 % intervals (Student's t) over the seeds that both have; + is in favour of the row. "
@@ -214,7 +216,7 @@ def differences(answer: Answer, slug: str, summary: str) -> Table:
         note += " One seed (n = 1) tells nothing."
     reference = answer.reference.label
     title = f"Differences from {reference}, seed by seed, {summary}: {answer.problem.label}"
-    headings = (f"minus {reference}", "seeds", *answer.measures)
+    headings = (f"below {reference}" if lower else f"minus {reference}", "seeds", *answer.measures)
     return Table(f"differences-{slug}", title, headings, tuple(rows), note)
 
 

@@ -55,8 +55,8 @@ BESIDE = {"balanced_accuracy": "balanced"}
 
 
 def written(value: Spread | None, measure: Measure) -> str:
-    """A value of a metric: in %, or with three decimals."""
-    return NONE if value is None else value.text(100) if measure.share else value.text(digits=3)
+    """A value of a metric: in %, or with four figures."""
+    return NONE if value is None else value.text(measure.scale, measure.digits(value.mean))
 
 
 def best_of(columns: Sequence[Sequence[Spread | None]], measure: Measure = ACCURACY) -> list[list[Cell]]:
@@ -69,8 +69,10 @@ def best_of(columns: Sequence[Sequence[Spread | None]], measure: Measure = ACCUR
         if any(value is not None and value.n < 2 for value in column):
             marked.append([Cell(written(value, measure)) for value in column])
             continue
-        digits = 1 if measure.share else 3
-        printed = [None if value is None else f"{measure.scale * value.mean:.{digits}f}" for value in column]
+        printed = [
+            None if value is None else f"{measure.scale * value.mean:.{measure.digits(value.mean)}f}"
+            for value in column
+        ]
         known = [text for text in printed if text is not None]
         top = max(known, key=lambda text: measure.sign * float(text)) if len(set(known)) > 1 else None
         bold = [text is not None and text == top for text in printed]

@@ -76,6 +76,13 @@ class Measure:
         """1 where higher is better, else −1."""
         return 1 if self.better == "higher" else -1
 
+    def digits(self, value: float) -> int:
+        """Decimals of a value in a table: one of a share in %; else four figures, and at most three decimals."""
+        if self.share:
+            return 1
+        figures = len(str(int(abs(value)))) if abs(value) < 1e15 else 4
+        return min(3, max(0, 4 - figures))
+
     def text(self, value: float | None) -> str:
         """A value for reading: ``81.2 %``, ``3.142``."""
         return percent(value) if self.share or value is None else f"{value:.4g}"
