@@ -15,6 +15,7 @@ from fedfibos.data.images import TensorData
 from fedfibos.local import local_training
 from fedfibos.model import model_of
 from fedfibos.submodel import full
+from fedfibos.tasks import TASKS
 from fedfibos.training import LocalTraining
 from fedfibos.types import Client
 
@@ -128,3 +129,16 @@ def test_the_gpu_script_keeps_what_a_piece_found_and_what_another_died_of(benchm
     assert found["selection"]["same"] is True
     assert "Traceback" in found["step"]
     assert found["made"]["device"] == "cpu"
+
+
+def test_the_page_of_forms_follows_the_record(benchmarks):
+    """Every form and every tracker has a run, of as many rounds as were asked for."""
+    forms = benchmarks("forms")
+    record = json.loads(forms.RECORD.read_text(encoding="utf-8"))
+    assert forms.page(record) in forms.PAGE.read_text(encoding="utf-8")
+    named = {one["data"].partition(":")[0] for one in record["forms"]}
+    assert named == {"folder", "csv", "parquet", "npz", "leaf", "hf", "dataset_of(TensorDataset)"}
+    assert {one["task"] for one in record["forms"]} == set(TASKS)
+    assert {one["rounds"] for one in [*record["forms"], *record["trackers"]]} == {2}
+    assert all(one["files"] > 0 for one in record["trackers"])
+    assert len({one["params_sha256"] for one in record["trackers"]}) == 1, "a tracker changes nothing"

@@ -50,7 +50,9 @@ def test_the_names_of_the_curves_axes_are_on_the_figure(problem):
     assert canvas.axes[0].get_ylabel() == "submodels, perplexity\n(lower is better)"
 
 
-@pytest.mark.parametrize(("value", "said"), [(902.384, "902.4"), (51234.4, "51234"), (9.2341, "9.234"), (0.49, "0.490")])
+@pytest.mark.parametrize(
+    ("value", "said"), [(902.384, "902.4"), (51234.4, "51234"), (9.2341, "9.234"), (0.49, "0.490")]
+)
 def test_numbers_have_four_figures(value, said):
     assert written(Spread(value, None, 1), PERPLEXITY) == f"{said} (n = 1)"
 
