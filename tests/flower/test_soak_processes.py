@@ -24,6 +24,9 @@ from fedfibos.runs.checkpoint import CheckpointStore
 pytestmark = pytest.mark.slow
 ROUNDS, LINK_DIES_AFTER, NODE_DIES_AFTER, LIMIT = 14, 7, (3, 10), 1150.0
 CAPACITIES = (1.0, 0.5, 0.25, 0.125, 0.0625, 0.5)
+MEASURED = 5
+"""The device that gives a limit in place of a capacity."""
+
 CONFIG = {
     "federation.rounds": ROUNDS,
     "federation.cohort": 2,
@@ -58,10 +61,13 @@ class Soak:
         self.end = time.monotonic() + LIMIT
         (folder / "journal").mkdir()
         new_app(folder / "app")
+        settings = folder / "app" / "pyproject.toml"  # Flower overrides only keys that are written there
+        settings.write_text(settings.read_text().replace("patience = 10", "measure_every = 4\npatience = 10"))
         (folder / "app" / "fleet.py").write_text((Path(__file__).parent / "chaos_fleet.py").read_text())
 
     def start_node(self, client: int) -> None:
-        config = {"client-id": client, "capacity": CAPACITIES[client], "journal": str(self.folder / "journal")}
+        afford = {"seconds-per-step": 20.0} if client == MEASURED else {"capacity": CAPACITIES[client]}
+        config = {"client-id": client, **afford, "journal": str(self.folder / "journal")}
         self.deployment.start_node(f"supernode-{client}", config)
 
     def start_run(self, resume: bool) -> None:
@@ -119,6 +125,9 @@ def test_processes_die_and_nothing_is_lost(tmp_path):
     assert lines[: len(before)] == before, "what was on record when the SuperLink died still is"
     seen = on_record(lines, [event for event in events if event["time"] < died], len(before) + 1)
     seen += on_record(lines, [event for event in events if event["time"] >= died], None)
+    measured = [line["measured"][str(MEASURED)]["why"] for line in lines if "measured" in line]
+    assert measured[0] == "it joined"
+    assert len(measured) > 1, "it was measured again"
     final = json.loads((soak.run / "final.json").read_text())
     layout = task_of(build("cnn", num_classes=10, input_shape=(1, 8, 8), seed=0), {**CONFIG, "method.name": "fedfibos"})
     checkpoint = CheckpointStore(soak.run).load_latest(layout.model.layout, pytest.fail)
@@ -174,6 +183,7 @@ def record(soak: Soak, lines: list[dict], events: list[dict], seen: Counter, sec
         "what happened to a device, and what the record says": table,
         "late": sum(len(line.get("late", ())) for line in lines),
         "left_out": sum(len(line.get("left_out", ())) for line in lines),
+        "measured": [f"{n['why']}: {n['capacity']:g}" for line in lines for n in line.get("measured", {}).values()],
         "tried_again": sum(len(line.get("skipped", ())) for line in lines),
         "MiB of the server's processes after each round": soak.memory,
     }
