@@ -94,6 +94,16 @@ def test_a_task_the_server_and_weights_of_clients_are_read(fleet):
     assert (experiment.server.merge, experiment.task.name) == ("median", "regression")
 
 
+def test_a_cohort_that_grows_beyond_the_clients_that_came_is_read(fleet):
+    config = fleet / "fiarse-0" / "config.toml"
+    config.write_text(config.read_text().replace("cohort = 5", "cohort = 50\ngrow_from = 10\ngrow_over = 5\nextra = 3"))
+    federation = read_record(fleet / "fiarse-0", "fiarse-0").experiment.federation
+    assert (federation.cohort, federation.grow_from, federation.grow_over) == (4, 4, 5)
+    config.write_text(config.read_text().replace("grow_from = 10", "grow_from = 2"))
+    federation = read_record(fleet / "fiarse-0", "fiarse-0").experiment.federation
+    assert federation.cohort_label == "2 to 4"
+
+
 def test_another_app_s_settings_are_another_problem(fleet):
     write_fleet(fleet / "other", "fiarse", 0, 0.6)
     path = fleet / "other" / "config.toml"

@@ -62,7 +62,7 @@ def fleet_experiment(settings: Mapping[str, Any], rounds: Sequence[Mapping[str, 
                     "clients": len(capacities),
                     "cohort": min(fleet["cohort"], len(capacities)),
                     "rounds": fleet["rounds"],
-                    **{key: fleet[key] for key in ("grow_from", "grow_over") if key in fleet},
+                    **_growth(fleet, len(capacities)),
                     "capacities": {level: levels.count(level) / len(levels) for level in sorted(set(levels))},
                     "weighting": _weighting(fleet.get("weighting", "uniform"), capacities),
                     "budget": fleet.get("budget", ["parameters"]),
@@ -86,3 +86,10 @@ def fleet_experiment(settings: Mapping[str, Any], rounds: Sequence[Mapping[str, 
 def _weighting(found: Any, capacities: Mapping[str, float]) -> Any:
     """The weighting; of a list the numbers of the clients that took part."""
     return [found[int(client)] for client in sorted(capacities, key=int)] if isinstance(found, list) else found
+
+
+def _growth(fleet: Mapping[str, Any], clients: int) -> dict[str, int]:
+    """How the cohort grew, as an experiment of so many clients may have it."""
+    if "grow_from" not in fleet:
+        return {}
+    return {"grow_from": min(fleet["grow_from"], fleet["cohort"], clients), "grow_over": fleet["grow_over"]}
