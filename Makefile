@@ -37,7 +37,7 @@ test-slow: install
 	exit $$((first | $$?)) ) > results/test-slow.txt; status=$$?; cat results/test-slow.txt; exit $$status
 
 # Real processes on the loopback: SuperLink and SuperNodes, plain and with TLS and authentication.
-# Its output and the table of bytes are committed (results/flower); about 13 minutes.
+# Its output, the table of bytes and the counts of the soaks are committed (results/flower); about 30 minutes.
 test-flower: install
 	mkdir -p results/flower
 	FEDFIBOS_RECORD=results/flower $(BIN)/python -m pytest --no-header -vv -m slow tests/flower --durations=0 \

@@ -109,6 +109,11 @@ def test_a_device_whose_limits_nothing_keeps_is_refused_in_the_plans_words(tmp_p
     assert fit.left_out.startswith("the smallest submodel takes")
 
 
+def test_a_limit_beyond_every_number_of_bytes_is_none(tmp_path):
+    lines, _ = run(tmp_path / "run", [{"bytes-per-round": 1e30, "memory-limit": 1e30}])
+    assert lines[0]["capacities"] == {"0": 1.0}
+
+
 def test_later_rounds_keep_to_the_limits(tmp_path):
     """Channels are chosen anew in every round: what they cost is bounded each time."""
     node = {"bytes-per-round": 9000}

@@ -14,6 +14,9 @@ from fedfibos.flower.task import FleetTask
 from fedfibos.types import Client, Dataset
 from fedfibos.wire.payload import WireError
 
+MOST = 2**62
+"""Bytes that a message can name."""
+
 LOG = logging.getLogger("flwr")
 
 
@@ -53,7 +56,7 @@ def found_of(
         return Found(capacity)
     if not fits:
         return Found(affordable_capacity(task, data, limits, before), measured=True)
-    memory = None if limits.memory is None else int(limits.memory) - before
+    memory = None if limits.memory is None else int(min(limits.memory, MOST)) - before
     if memory is not None and memory < 1:
         raise WireError(f"memory-limit is {limits.memory:.12g} bytes, its process takes {before} before it trains")
     seconds, measured = _round_seconds(task, data, limits), False
@@ -66,7 +69,7 @@ def found_of(
                 capacity = _to_try(task, data)
         speeds, measured = (measured_speed(task, _client(task, capacity, data)), None), True
         LOG.info("measured speed: %.3g operations of training a second, with capacity %g", speeds[0], capacity)
-    traffic = None if limits.traffic is None else int(limits.traffic)
+    traffic = None if limits.traffic is None else int(min(limits.traffic, MOST))
     device = Device("a device", 1.0, memory, *speeds, seconds, traffic)
     return Found(_to_try(task, data) if capacity is None else capacity, device, measured)
 

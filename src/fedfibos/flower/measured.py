@@ -22,6 +22,9 @@ from fedfibos.wire.payload import WireError
 MOMENTS = 5
 """Measurements of a device's speed whose median counts: it may be busy at one of them."""
 
+LEVELS = 10
+"""Capacities of a fleet, at most, that nested steps are counted with before they are known."""
+
 FIRST = "it joined"
 
 
@@ -114,4 +117,5 @@ class Measured:
         task, model = self._task, self._task.model
         assert model.example is not None
         data = Examples(model.example, torch.zeros(max(task.local.batch_size, 2), dtype=torch.int64))
-        return Costs(task.method, model, Work(data, task.local, task.federation.budget, 1), task.federation.cohort)
+        work = Work(data, task.local, task.federation.budget, 1)
+        return Costs(task.method, model, work, min(task.federation.cohort, LEVELS))
