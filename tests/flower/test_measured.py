@@ -16,7 +16,7 @@ from fedfibos.config.devices import Device
 from fedfibos.data import TensorData
 from fedfibos.flower import affordable, client_app, server_app, task_of
 from fedfibos.flower.measured import MOMENTS, Measured
-from fedfibos.flower.messages import Member
+from fedfibos.flower.messages import Member, note_in
 from fedfibos.models import build
 
 CONFIG = {
@@ -167,13 +167,21 @@ def test_a_missed_deadline_has_the_speed_measured_at_the_next_contact(tmp_path, 
         Node({"client-id": 0, "seconds-per-round": 2.0}, app, once),
         Node({"client-id": 1, "capacity": 0.5}, app),
     )
-    server_app(task)(LocalGrid({100: slow, 101: other}, config), server_context(config))
+    grid = LocalGrid({100: slow, 101: other}, config)
+    server_app(task)(grid, server_context(config))
     first, second = lines_of(tmp_path / "run")
     assert first["rejected"] == {"0": "no answer within 30 s"}
     measured = second["measured"]["0"]
     assert measured["why"] == "round 1: no answer within 30 s"
     assert measured["was"] == first["capacities"]["0"] > measured["capacity"] == second["capacities"]["0"]
     assert asked == ["query", "train", "query", "train"]
+    note = "this device's work of round 1 was not used: no answer within 30 s"
+    assert [note_in(message) for message in grid.asked if message.metadata.dst_node_id == 100] == [
+        None,
+        None,
+        note,
+        None,
+    ]
 
 
 def test_one_busy_moment_does_not_count_among_several(monkeypatch):

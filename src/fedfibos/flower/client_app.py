@@ -94,8 +94,6 @@ def client_app(task: MakeTask, data: MakeData, available: Available | None = Non
     @app.train()
     def train(message: Message, context: Context) -> Message:
         """Train the submodel in the message."""
-        if (note := note_in(message)) is not None:
-            LOG.info("%s", note)
         return _answered(
             message,
             lambda: _train(_placed(task, context, outline_in(message)), data, message, context),
@@ -113,6 +111,8 @@ def _answered(
 
     What takes longer than the server waits is ended, and this process with it: the device is free for the next message.
     """
+    if (note := note_in(message)) is not None:
+        LOG.info("%s", note)
     seconds = limit_in(message)
     try:
         with reproducible(), nullcontext() if seconds is None else within(seconds):

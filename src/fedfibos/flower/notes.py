@@ -1,4 +1,4 @@
-"""What clients are told with their next model: that their work of an earlier round was not used, and why."""
+"""What clients are told with their next message: that their work of an earlier round was not used, and why."""
 
 from __future__ import annotations
 

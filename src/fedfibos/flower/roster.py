@@ -12,7 +12,7 @@ from flwr.serverapp import Grid
 from fedfibos.common.formatting import count_of
 from fedfibos.flower.loop import collect
 from fedfibos.flower.measured import Measured
-from fedfibos.flower.messages import NOT_NOW, Member, add_limit, add_outline, member_in, who_are_you
+from fedfibos.flower.messages import NOT_NOW, Member, add_limit, add_note, add_outline, member_in, who_are_you
 from fedfibos.wire.payload import WireError
 
 Roster = Mapping[int, Member]
@@ -36,6 +36,7 @@ class Enrolment:
         bound: Mapping[int, str] | None = None,
         outline: bytes | None = None,
         measured: Measured | None = None,
+        note: Callable[[int], str | None] = lambda client: None,
     ) -> None:
         """Know nobody yet.
 
@@ -49,9 +50,10 @@ class Enrolment:
                 number is free when its node has gone.
             outline: The model's, for clients of slices.
             measured: Finds the capacities of clients that give limits; None: what they say is taken.
+            note: What a client is to be told of its work before; called once.
         """
         self.grid, self.deadline, self.warn, self.check, self.tell = grid, deadline, warn, check, tell
-        self._outline, self._measured = outline, measured
+        self._outline, self._measured, self._note = outline, measured, note
         self._members: dict[int, Member] = {}  # by node, in the order of meeting
         self._capacities: dict[int, float] = {}  # by node, of those that measure what they can afford
         self.refused: dict[int, str] = {}
@@ -154,7 +156,8 @@ class Enrolment:
 
     def _question(self, node: int) -> RecordDict:
         fits = self._measured is not None and self._measured.fits
-        return who_are_you(self._told.get(node), fits=fits, capacity=self._capacities.get(node))
+        note = self._note(self._joined[node].client) if node in self._joined else None
+        return add_note(who_are_you(self._told.get(node), fits=fits, capacity=self._capacities.get(node)), note)
 
     def _own(self, member: Member) -> None:
         """Give a client's number to its node.

@@ -124,8 +124,9 @@ class SubmodelStrategy(Strategy):
         if self._enrolment is None:
             bound = self._keys if federation.bind_keys else None
             outline = self._outline.at_enrolment(self.state, params)
+            told = LOG.warning, self._check, LOG.info
             self._enrolment = Enrolment(
-                grid, federation.deadline, LOG.warning, self._check, LOG.info, bound, outline, self._measured
+                grid, federation.deadline, *told, bound, outline, self._measured, self._notes.give
             )
         self._unanswered.look(grid)
         self._measure_again(self._enrolment)
