@@ -124,9 +124,11 @@ def test_a_capacity_is_measured_without_the_weights(tmp_path, node):
 
 def test_a_device_that_counts_its_seconds_by_unknown_operations_builds_the_whole_model(tmp_path, monkeypatch):
     monkeypatch.setattr(import_module("fedfibos.flower.lean"), "_counts", lambda model: False)
-    speed = {"seconds-per-round": 60.0, "macs-per-second": 1e9}
-    _, whole = run(tmp_path, {"federation.rounds": 1}, capacities=(None,), **speed)
+    limit = {"seconds-per-round": 60.0, "bytes-per-round": 3000}
+    _, whole = run(tmp_path / "measured", {"federation.rounds": 1}, capacities=(None,), **limit)
     assert whole == [False, True, False]  # to declare itself it tries both, and trains without the weights
+    _, whole = run(tmp_path / "said", {"federation.rounds": 1}, capacities=(None,), **limit, **{"macs-per-second": 1e9})
+    assert whole == [False, False]  # the server counts
 
 
 class Frozen(nn.Module):

@@ -22,7 +22,7 @@ from fedfibos.flower.new import new_app
 from fedfibos.runs.checkpoint import CheckpointStore
 
 pytestmark = pytest.mark.slow
-ROUNDS, LINK_DIES_AFTER, NODE_DIES_AFTER, LIMIT = 14, 7, (3, 10), 1150.0
+ROUNDS, LINK_DIES_AFTER, NODE_DIES_AFTER, LIMIT = 10, 5, (2, 7), 1150.0
 CAPACITIES = (1.0, 0.5, 0.25, 0.125, 0.0625, 0.5)
 MEASURED = 5
 """The device that gives a limit in place of a capacity."""
@@ -33,7 +33,7 @@ CONFIG = {
     "federation.extra": 2,
     "federation.deadline": 75.0,
     "federation.wait": 60.0,
-    "federation.evaluate_every": 7,
+    "federation.evaluate_every": 5,
     "local.steps": 3,
 }
 REASONS = {
@@ -62,7 +62,7 @@ class Soak:
         (folder / "journal").mkdir()
         new_app(folder / "app")
         settings = folder / "app" / "pyproject.toml"  # Flower overrides only keys that are written there
-        settings.write_text(settings.read_text().replace("patience = 10", "measure_every = 4\npatience = 10"))
+        settings.write_text(settings.read_text().replace("patience = 10", "measure_every = 3\npatience = 10"))
         (folder / "app" / "fleet.py").write_text((Path(__file__).parent / "chaos_fleet.py").read_text())
 
     def start_node(self, client: int) -> None:
