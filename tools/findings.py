@@ -10,9 +10,10 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from evidence import ag_news, cifar10, cifar100, front, nested, protocols, theory
+from evidence import ag_news, cifar10, cifar100, front, nested, pretrained, protocols, theory
 from evidence.forest import forest
 from evidence.records import (
+    load_ablation,
     load_ag_news,
     load_ag_news_tuned,
     load_cifar10,
@@ -21,6 +22,7 @@ from evidence.records import (
     load_devices,
     load_nested,
     load_normalised,
+    load_pretrained,
 )
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -43,6 +45,7 @@ def pages(results: Path) -> Mapping[str, str]:
         "findings.svg": forest(front.groups(studies)),
         "explanation/findings.md": front.page(studies),
         "explanation/nested.md": nested.page(studies.nested, load_devices(small)),
+        "explanation/pretrained.md": pretrained.page(load_pretrained(small), load_ablation(small)),
         "explanation/evidence/cifar10.md": cifar10.page(studies, results / "data.json"),
         "explanation/evidence/cifar100.md": cifar100.page(studies.hundred),
         "explanation/evidence/ag_news.md": ag_news.page(studies.text, studies.tuned),

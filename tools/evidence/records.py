@@ -151,6 +151,17 @@ def load_ag_news_tuned(small: Path) -> Study:
     return Study("AG News", {"dirichlet": "Dirichlet 1.0"}, _cells(small, "ag_news-tuned"))
 
 
+def load_pretrained(small: Path) -> Study:
+    """Channels of a pretrained encoder, beside the masks and slices of the same cell."""
+    cells = _cells(small, "ag_news", "ag_news-readings", "ag_news-channels")
+    return Study("AG News", {"dirichlet": "Dirichlet 1.0"}, cells)
+
+
+def load_ablation(small: Path) -> Study:
+    """Which channels or how many."""
+    return Study("CIFAR-10", {"high": "two classes a client"}, _cells(small, "cifar10-channels-ablation"))
+
+
 def _cells(small: Path, *studies: str) -> dict[Cell, dict[str, list[Record]]]:
     cells: dict[Cell, dict[str, list[Record]]] = {}
     for study in studies:
