@@ -26,6 +26,8 @@ DEMO_TITLES = {
     "fiarse": "FIARSE",
     "fedfibos": "FedFIbOS",
     "fedfibos-algorithm1": "FedFIbOS, algorithm1",
+    "fedfibos-nested": "FedFIbOS, saliency, nested",
+    "fedfibos-channels": "FedFIbOS on channels, nested",
 }
 
 
@@ -75,8 +77,8 @@ def demo(results: Path) -> str:
         "columns are accuracies on the whole test set: of the full model, of the clients' *submodels* (mean over\n"
         "capacities), and of those of the *smallest* capacity, 1/16. *Local*: each client's submodel on test\n"
         "examples in its own class proportions. *MB sent*: both ways, all clients and rounds together.\n"
-        "*algorithm1*: the paper's Algorithm 1, a score for each client. FedBRB has no public code:\n"
-        "ours is an interpretation of its abstract."
+        "*algorithm1*: the paper's Algorithm 1, a score for each client. *nested*: half of a client's steps train a\n"
+        "smaller submodel inside its own. FedBRB has no public code: ours is an interpretation of its abstract."
     )
 
 

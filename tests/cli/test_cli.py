@@ -132,6 +132,16 @@ def test_what_cannot_be_run_is_one_line_and_exit_code_2(tiny, tmp_path, monkeypa
     assert not (tmp_path / "x").exists()
 
 
+def test_a_dry_run_takes_the_nested_family_from_the_fleet(tiny, capsys):
+    assert main(["run", tiny, "--dry-run"]) == 0
+    plain = capsys.readouterr().out
+    assert main(["run", tiny, "--dry-run", "local.nested=0.5"]) == 0
+    nested = capsys.readouterr().out
+    down = [[row.split()[-4] for row in shown.splitlines() if re.match(r"\d", row)] for shown in (plain, nested)]
+    assert down[1][-1] == down[0][-1]  # the smallest has no smaller member
+    assert float(down[1][0]) > float(down[0][0])  # the family travels with the others
+
+
 def test_dry_run_prints_settings_and_what_each_capacity_holds(tiny, tmp_path, capsys):
     assert main(["run", tiny, "--dry-run"]) == 0
     shown = capsys.readouterr().out

@@ -62,6 +62,9 @@ def entries() -> list[Entry]:
     def with_method(name: str, preset: str | None = None, **settings: Any) -> Experiment:
         return replace(BASE, method=MethodChoice(name, preset, settings))
 
+    def nested(experiment: Experiment) -> Experiment:
+        return replace(experiment, local=replace(experiment.local, nested=0.5))
+
     # HeteroFL's scaler works in training alone; without a normalisation layer to undo it, as in this MLP, it would
     # leave narrow submodels out of scale at evaluation, and the three methods that have it look worse than they are.
 
@@ -74,6 +77,8 @@ def entries() -> list[Entry]:
         Entry("FIARSE", "fiarse", with_method("fiarse")),
         Entry("FedFIbOS", "fedfibos", with_method("fedfibos")),
         Entry("FedFIbOS, algorithm1", "fedfibos-algorithm1", with_method("fedfibos", "algorithm1")),
+        Entry("FedFIbOS, saliency, nested", "fedfibos-nested", nested(with_method("fedfibos", "recommended"))),
+        Entry("FedFIbOS on channels, nested", "fedfibos-channels", nested(with_method("fedfibos-channels"))),
     ]
 
 
@@ -82,7 +87,8 @@ def run_demo(out: Path, workers: int | None, console: Console, summary: str = "l
     console.print(
         "20 clients hold the bundled digits, unequally (Dirichlet 0.3), and can afford 1, 1/2, 1/4, 1/8 or 1/16 of\n"
         f"an MLP's parameters. Ten of them train in each of {BASE.federation.rounds} rounds. Slices, which are "
-        "whole\nchannels, hold at most that share, masks exactly it; FedAvg is shown at both ends.",
+        "whole\nchannels, hold at most that share, masks exactly it; FedAvg is shown at both ends. With nested steps a client "
+        "trains\na smaller submodel inside its own in half of its steps.",
         soft_wrap=True,
     )
     results: list[tuple[Entry, Mapping[str, Any]]] = []

@@ -23,8 +23,9 @@ def plan(world: World, experiment: Experiment) -> list[tuple[int, Cost]]:
     """(Number of clients in round 0, cost) of every capacity, largest first."""
     capacities = [client.capacity for client in world.population.everyone(0)]
     data, budget = world.split.train.subset(torch.arange(2)), experiment.federation.budget
+    local = experiment.local.with_levels(world.population.capacities.table)
     return [
-        (capacities.count(capacity), cost(world.method, world.model, capacity, data, experiment.local, budget))
+        (capacities.count(capacity), cost(world.method, world.model, capacity, data, local, budget))
         for capacity in sorted(set(capacities), reverse=True)
     ]
 
