@@ -2,6 +2,8 @@
 PYTHON ?= python3.11
 BIN := .venv/bin
 export OMP_NUM_THREADS ?= 1
+# The tests start many processes; each would compile the package again.
+test fast: export PYTHONDONTWRITEBYTECODE =
 
 .PHONY: demo fast test docs lint test-slow test-flower bench install clean
 

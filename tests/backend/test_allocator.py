@@ -39,6 +39,7 @@ def test_freed_memory_is_used_again():
     assert count < 1000
 
 
+@pytest.mark.slow
 def test_the_users_settings_are_left_alone():
     assert faults(MALLOC_TOP_PAD_="1000000")[0] == "False"
     assert faults(GLIBC_TUNABLES="glibc.malloc.arena_max=2")[0] == "False"

@@ -100,6 +100,7 @@ def test_a_sweep_does_not_count_runs_of_other_code(mine, capsys):
     assert (mine / "runs" / "seed-1" / "final.json").exists()
 
 
+@pytest.mark.slow
 def test_runs_of_different_code_are_not_averaged(mine, capsys):
     assert main(["run", "mine.toml", "--out", "runs/0", "--workers", "1"]) == 0
     (mine / "mine_of_the_test.py").write_text(MINE + "\n# another\n")

@@ -213,6 +213,7 @@ IN = {
 }
 
 
+@pytest.mark.slow_where("nothing_aggregate", "double_aggregate", "NotEvaluated")
 @pytest.mark.parametrize("override", IN)
 def test_what_stops_it_in_a_round_is_the_same_line_by_one_process_or_two(here, capsys, override):
     code, message = IN[override]

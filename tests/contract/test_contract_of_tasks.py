@@ -109,6 +109,7 @@ def loss_of(model: Model, params: Params, data: TensorData) -> float:
         return float(model.task.loss(module(data.inputs), data.labels))
 
 
+@pytest.mark.slow_where("classification", "multilabel", "fedrolex", "fedavg")
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("name", TASKS)
 def test_every_method_learns_every_task(name, method):

@@ -79,6 +79,7 @@ def trains(name: str, method_name: str, rounds: int = 1) -> str:
 QUICK = [pytest.param(name, marks=[pytest.mark.slow] if name == "MobileNetV2" else []) for name in NAMES]
 
 
+@pytest.mark.slow_where("ELECTRA", "DeBERTa", "Swin")
 @pytest.mark.parametrize("name", QUICK)
 def test_families_are_sliced_without_a_word(name):
     """The table, a slice on other batches than the example, and one round of slices."""

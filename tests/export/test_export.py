@@ -42,6 +42,7 @@ def submodel_of(model, kind):
     return mask_from_scores(scores, 0.25, model.layout) if kind == "mask" else full(model.layout)
 
 
+@pytest.mark.slow_where(".onnx-full", ".onnx-slice")
 @pytest.mark.parametrize("kind", ["full", "mask", "slice"])
 @pytest.mark.parametrize("suffix", SUFFIXES)
 def test_outputs_agree(tmp_path, suffix, kind):
@@ -235,6 +236,7 @@ def test_outputs_that_differ_are_refused(tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_a_disk_that_is_full_is_one_line(tmp_path):
     """A limit on the size of a file stands for the disk; in a process of its own, which must not be ended by it."""
     program = f"""
@@ -294,6 +296,7 @@ def runs(tmp_path_factory):
     return folder
 
 
+@pytest.mark.slow
 def test_export_from_a_run_loads_without_the_package(runs, tmp_path, capsys):
     for run, suffix in (("shared", ".safetensors"), ("heterofl", ".pt2"), ("heterofl", ".onnx")):
         out = tmp_path / f"small{suffix}"

@@ -24,6 +24,7 @@ def submodel_of(model, kind):
     }[kind]()
 
 
+@pytest.mark.slow_where("slice-lenet")
 @pytest.mark.parametrize(
     ("kind", "name", "batch_size"),
     [

@@ -48,6 +48,7 @@ VARIANTS: dict[str, tuple[str, ...]] = {
 }
 
 
+@pytest.mark.slow_where("masked-labels", "held-head", "cosine", "samples", "narrow", "operations")
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_flower_gives_the_simulators_parameters(tmp_path, variant):
     experiment = experiment_of(tmp_path, *VARIANTS[variant])
@@ -67,6 +68,7 @@ def test_flower_gives_the_simulators_parameters(tmp_path, variant):
                 assert line["bytes"][way] == pytest.approx(simulated_line["bytes"][way], rel=0.04, abs=4 * HEADER)
 
 
+@pytest.mark.slow_where("dense")
 @pytest.mark.parametrize("sharing", ["client", "blend"])
 @pytest.mark.parametrize("fisher", ["dense", "held"])
 def test_client_held_scores_give_the_parameters_of_server_held_ones(tmp_path, sharing, fisher):

@@ -45,6 +45,7 @@ def stops_after(deployment, uploads, out):
         node.tamper = None
 
 
+@pytest.mark.slow_where("2-", "-blend")
 @pytest.mark.parametrize(("scores", "sharing"), [("server", "client"), ("client", "client"), ("client", "blend")])
 @pytest.mark.parametrize("lost", [1, 2])
 def test_a_server_that_stops_goes_on_to_the_same_parameters(tmp_path, scores, sharing, lost):
@@ -112,6 +113,7 @@ def test_a_damaged_score_of_a_client_is_refused_by_name(tmp_path, damage, reason
     assert re.match(r"no mask: score-\d+-[0-9a-f]{16}\.safetensors cannot be read: the score of round 0 must be", said)
 
 
+@pytest.mark.slow_where("blend")
 @pytest.mark.parametrize("sharing", ["client", "blend"])
 def test_scores_that_clients_hold_go_on_with_more_rounds(tmp_path, sharing):
     """What a resumption may change makes no other run of it, for the clients' files either."""
@@ -125,6 +127,7 @@ def test_scores_that_clients_hold_go_on_with_more_rounds(tmp_path, sharing):
     assert results["whole"]["params_sha256"] == results["longer"]["params_sha256"]
 
 
+@pytest.mark.slow_where("4")
 @pytest.mark.parametrize("every", [1, 4])
 def test_scores_that_clients_hold_go_back_as_far_as_the_server(tmp_path, every):
     """Checkpoints every few rounds: a server that dies goes back by several of a client's uploads."""

@@ -268,6 +268,7 @@ def test_models_of_images_and_texts_do_not_mix(checkpoint):
         encode("text", tokens, {"checkpoint": checkpoint, "max_length": 8})
 
 
+@pytest.mark.slow_where("fedrolex", "fedbrb", "fedavg")
 @pytest.mark.parametrize("method", METHODS)
 def test_every_method_trains_on_text(method, checkpoint, tmp_path, monkeypatch):
     monkeypatch.setattr(ag_news, "NUM_TEST", 40)

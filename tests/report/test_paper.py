@@ -66,6 +66,7 @@ def _cifar(folder):
     return folder / "cifar"
 
 
+@pytest.mark.slow_where("partition2")
 @pytest.mark.parametrize(
     ("partition", "beside"),
     [(Partition("dirichlet", alpha=0.3), True), (Partition("dirichlet", alpha=0.5), False), (FEW, False)],

@@ -14,6 +14,7 @@ from fedfibos.scores.files import FileRows
 from fedfibos.simulation import Interrupted
 
 
+@pytest.mark.slow_where("overrides1")
 @pytest.mark.parametrize("overrides", [(), ("method.prior=none",), ("method.sharing=blend", "method.fisher=held")])
 def test_every_home_gives_the_same_bytes(toml, tmp_path, overrides):
     digests = {

@@ -59,6 +59,7 @@ def toml(tmp_path):
     return path
 
 
+@pytest.mark.slow_where("scaffold-slices", "scaffold-client-scores", "trimmed-mean", "momentum")
 @pytest.mark.parametrize("name", SETTINGS)
 def test_workers_and_an_interruption_do_not_matter(name, toml, tmp_path):
     experiment = load_experiment(toml, SETTINGS[name])

@@ -116,6 +116,7 @@ def test_a_finished_run_goes_on_to_more_rounds_as_if_it_had_never_stopped(toml, 
     assert (tmp_path / "longer" / "config.toml").read_text() == (tmp_path / "at once" / "config.toml").read_text()
 
 
+@pytest.mark.slow_where("0.0", "0.4")
 @pytest.mark.parametrize("delay", [0.0, 0.15, 0.4])
 def test_sigkill_and_resume_give_the_same_bytes(toml, tmp_path, delay):
     overrides = ["federation.rounds=60", "run.checkpoint_every=2"]

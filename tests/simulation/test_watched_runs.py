@@ -29,6 +29,7 @@ def raise_stop(record):
         raise StopIteration
 
 
+@pytest.mark.slow_where("raise_stop")
 @pytest.mark.parametrize("hook", [lambda record: STOP if record["round"] == 3 else None, raise_stop])
 def test_a_hook_stops_a_run_and_it_goes_on_to_the_same_bytes(experiment, tmp_path, hook):
     whole = simulate(experiment(), tmp_path / "whole", workers=1)

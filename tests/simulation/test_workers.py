@@ -56,6 +56,7 @@ def two_rounds(of: Setting, engine: InProcess | WorkerPool, nested: float = 0.0)
     return params, state, rejected, list(engine.hits(params, works))
 
 
+@pytest.mark.slow_where("3-")
 @pytest.mark.parametrize(
     ("name", "settings"),
     [
@@ -82,6 +83,7 @@ def test_any_number_of_workers_gives_the_same_bytes(name, settings, workers):
     assert all(torch.equal(a, b) for a, b in zip(scores, pooled_scores, strict=True))
 
 
+@pytest.mark.slow_where("settings1", "settings3", "settings4")
 @pytest.mark.parametrize(
     ("name", "settings"),
     [
@@ -104,6 +106,7 @@ def test_nested_steps_give_the_same_bytes_in_workers_and_side_by_side(name, sett
     assert two_rounds(of, InProcess(of))[0].sha256() != params.sha256()
 
 
+@pytest.mark.slow_where("10-")
 @pytest.mark.parametrize(("name", "settings"), [*((name, {}) for name in METHODS), ("fedfibos", {"sharing": "client"})])
 @pytest.mark.parametrize("width", [2, 10])
 def test_clients_side_by_side_give_the_same_bytes(name, settings, width):

@@ -18,7 +18,7 @@ from fedfibos.training import LocalTraining
 
 ROUNDS = 40
 # A failing case is a whole training run: shown as found, since shrinking it would take minutes.
-fixed = settings(derandomize=True, deadline=None, max_examples=20, phases=[Phase.explicit, Phase.generate])
+fixed = settings(derandomize=True, deadline=None, max_examples=10, phases=[Phase.explicit, Phase.generate])
 
 
 @fixed
@@ -50,6 +50,7 @@ def test_literal_freezes(seed: int, capacities: list[float], alpha: float, lr: f
             assert torch.equal(mask[i], start[: model.layout.num_maskable])
 
 
+@pytest.mark.slow_where("1-", "2-")
 @pytest.mark.parametrize("sharing", ["client", "shared"])
 @pytest.mark.parametrize("fisher", ["held", "dense"])
 @pytest.mark.parametrize("seed", [0, 1, 2])
@@ -63,6 +64,7 @@ def test_held_and_dense_move(fisher: str, sharing: str, seed: int) -> None:
     assert not torch.equal(history[0][-1], history[-1][-1])
 
 
+@pytest.mark.slow_where("1", "2")
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_literal_with_a_shared_score_freezes_what_the_largest_client_never_holds(seed: int) -> None:
     """With one score for all, the mean f̂ is zero only where nobody holds.
