@@ -78,6 +78,7 @@ def test_the_api_example_runs_and_learns(capsys):
     assert len(code) == 15
 
 
+@pytest.mark.slow
 def test_the_experiment_from_python_runs_as_it_is_written(tmp_path):
     blocks = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "how-to" / "from_python.md").read_text(), re.DOTALL)
     (block,) = [block for block in blocks if "simulate(" in block]

@@ -160,6 +160,7 @@ def test_a_reader_who_is_gone_ends_every_command_quietly(tiny, monkeypatch, capf
     assert capfd.readouterr().err == ""
 
 
+@pytest.mark.slow
 def test_head_ends_a_run_quietly_and_it_goes_on_later(tiny):
     program = (
         f"{sys.executable} -m fedfibos run tiny.toml federation.rounds=20000 evaluation.every=1 --out x --workers 1"

@@ -11,6 +11,7 @@ from fedfibos.cli import main
 from fedfibos.config.experiment import load_experiment, to_toml
 
 
+@pytest.mark.slow_where("hidden")
 @pytest.mark.parametrize(
     ("model", "options"),
     [

@@ -18,6 +18,7 @@ from fedfibos.submodel import budget
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 
 
+@pytest.mark.slow
 def test_a_method_of_ones_own_is_a_method_like_any_other(mine, monkeypatch, capsys):
     run = ["run", "mine.toml", "method.name=mine_of_the_test:Half", "method.part=0.25"]
     assert main([*run, "--out", "runs/own", "--workers", "2"]) == 0

@@ -12,6 +12,7 @@ from fedfibos.common.validation import ExperimentError
 from fedfibos.config.experiment import load_experiment, to_toml
 
 
+@pytest.mark.slow
 def test_a_run_with_both_from_the_current_folder_is_a_run_like_any_other(mine, capsys):
     assert main(["run", "mine.toml", "--out", "run", "--workers", "1"]) == 0
     assert main(["run", "run", "--out", "again", "--workers", "2"]) == 0  # from its record, by two processes

@@ -156,6 +156,7 @@ def assert_rejected(deployment, tmp_path, reason, caplog):
     assert final["params_sha256"] == good.run(tmp_path / "without")["params_sha256"]
 
 
+@pytest.mark.slow_where("empty", "cut short", "another array", "echo")
 @pytest.mark.parametrize("fault", IN_TRANSIT)
 def test_faults_in_transit(tmp_path, fault, caplog):
     tamper, reason = IN_TRANSIT[fault]
@@ -164,6 +165,7 @@ def test_faults_in_transit(tmp_path, fault, caplog):
     assert_rejected(deployment, tmp_path, reason, caplog)
 
 
+@pytest.mark.slow_where("infinite statistic", "huge loss", "huge statistic", "wrong client")
 @pytest.mark.parametrize("fault", REWRITTEN)
 def test_faults_of_a_client_that_knows_the_format(tmp_path, fault, caplog):
     change, reason = REWRITTEN[fault]

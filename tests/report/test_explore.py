@@ -53,6 +53,7 @@ def test_the_button_makes_the_axis_of_bytes_logarithmic(report):
     assert figure.layout.xaxis3.title.text == "MB sent, both ways"
 
 
+@pytest.mark.slow
 def test_the_page_loads_nothing_and_the_report_points_at_it(report):
     page = explore_page([(section.slug, section.problem) for section in report.sections], report.looks)
     assert not re.search(r"<(script|link|img)[^>]*(src|href)=", page.split("<h1>")[1][:2000])

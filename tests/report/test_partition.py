@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import pytest
 import torch
 from made_runs import EXPERIMENT, write_run
 
@@ -28,6 +29,7 @@ def test_a_run_notes_who_has_which_classes(tmp_path, monkeypatch):
     assert not (tmp_path / "large/partition.json").exists()
 
 
+@pytest.mark.slow
 def test_the_report_shows_it_where_it_is_on_record(tmp_path):
     write_run(tmp_path / "runs/a", EXPERIMENT)
     assert "partition-" not in " ".join(figure.slug for figure in build_report([tmp_path / "runs"]).figures())

@@ -214,6 +214,7 @@ def test_a_folder_without_runs_is_not_packed(tmp_path):
         pack(tmp_path)
 
 
+@pytest.mark.slow
 def test_the_command_packs_and_the_report_reads(study, capsys, monkeypatch):
     assert main(["pack", str(study)]) == 0
     assert capsys.readouterr().out == f"4 runs, 0.0 MB: {study}.tar.zst\n"

@@ -109,6 +109,7 @@ def changes(content: bytes, step: int) -> Iterator[tuple[str, bytes]]:
 ALL = [pytest.param(home, 1, marks=pytest.mark.slow) for home in ("none", "memory", "client")]
 
 
+@pytest.mark.slow_where("91")
 @pytest.mark.parametrize(("home", "step"), [*((home, THINLY) for home in HOMES), *ALL])
 def test_no_changed_byte_is_believed(tmp_path, home, step):
     written = Written(tmp_path / "run", home)

@@ -70,6 +70,7 @@ CHANNELS = ("method.name=fedfibos-channels", "local.nested=0.5", "federation.cap
 PERSONAL = ("method.sharing=client", "method.prior=none", "evaluation.submodel_clients=1")
 
 
+@pytest.mark.slow_where("overrides1", "overrides2")
 @pytest.mark.parametrize("overrides", [(), PERSONAL, ("federation.assignment=dynamic", "federation.weighting=samples")])
 def test_workers_do_not_matter(toml, tmp_path, overrides):
     one = run(toml, tmp_path / "one", *overrides)
@@ -86,6 +87,7 @@ def test_batch_norm_is_recalibrated_and_workers_do_not_matter(toml, tmp_path):
     assert one["global_accuracy"] == two["global_accuracy"]
 
 
+@pytest.mark.slow_where("overrides1", "overrides2")
 @pytest.mark.parametrize("overrides", [(), PERSONAL, CHANNELS])
 def test_ctrl_c_finishes_the_round_and_resume_gives_the_same_bytes(toml, tmp_path, overrides):
     whole = run(toml, tmp_path / "whole", *overrides)
