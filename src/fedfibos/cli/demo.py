@@ -87,8 +87,8 @@ def run_demo(out: Path, workers: int | None, console: Console, summary: str = "l
     console.print(
         "20 clients hold the bundled digits, unequally (Dirichlet 0.3), and can afford 1, 1/2, 1/4, 1/8 or 1/16 of\n"
         f"an MLP's parameters. Ten of them train in each of {BASE.federation.rounds} rounds. Slices, which are "
-        "whole\nchannels, hold at most that share, masks exactly it; FedAvg is shown at both ends. With nested steps a\n"
-        "client trains a smaller submodel inside its own in half of its steps.",
+        "whole\nchannels, hold at most that share, masks exactly it; FedAvg is shown at both ends. With nested steps\n"
+        "a client trains a smaller submodel inside its own in half of its steps.",
         soft_wrap=True,
     )
     results: list[tuple[Entry, Mapping[str, Any]]] = []
