@@ -30,7 +30,7 @@ from fedfibos.runs.environment import describe
 from fedfibos.simulation import World, build_world
 from fedfibos.soundness import first_state
 
-EXPERIMENT = Path(__file__).parents[1] / "experiments" / "small" / "digits-private-base.toml"
+EXPERIMENT = Path(__file__).parents[1] / "experiments" / "digits" / "private.toml"
 METHODS = ("fedavg", "heterofl", "fedrolex", "fedbrb", "fiarse", "fedfibos", "fedfibos-channels")
 HIDDEN, NOISES, CLIENTS, DRAWS = (16, 64, 256), (0.5, 1.0, 2.0, 4.0, 8.0), 50, 5
 
