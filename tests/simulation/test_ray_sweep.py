@@ -1,16 +1,18 @@
-"""A study's runs as tasks of a Ray cluster of two nodes on the loopback: the results of one process."""
+"""A study's runs as tasks of a Ray cluster of two processors: the results of one process."""
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
+import warnings
 
 import pytest
-from tests.simulation.test_ray_clients import nodes as nodes
 from tests.simulation.test_sweep import BASE
 
 from fedfibos.config.study import load_study
 from fedfibos.simulation.interrupts import StudyInterrupted
+from fedfibos.simulation.ray_cluster import connected
 from fedfibos.simulation.ray_sweep import run_study_on_ray
 from fedfibos.simulation.sweep import SweepProgress, run_study
 
@@ -29,6 +31,15 @@ method.name = "heterofl"
 model.name = "no_such_module:model"
 method.name = "fedavg"
 """
+
+
+@pytest.fixture(scope="module")
+def node():
+    with connected(None, 2):
+        yield
+    with warnings.catch_warnings():  # Ray leaves its ended processes for the collector to find
+        warnings.simplefilter("ignore", ResourceWarning)
+        gc.collect()
 
 
 @pytest.fixture
@@ -52,7 +63,7 @@ def digests(outcomes):
     return [outcome.final and outcome.final["params_sha256"] for outcome in outcomes]
 
 
-def test_a_study_gives_the_results_of_one_process_and_goes_on_after_ctrl_c(nodes, study, tmp_path):
+def test_a_study_gives_the_results_of_one_process_and_goes_on_after_ctrl_c(node, study, tmp_path):
     whole = run_study(study, tmp_path / "whole", SweepProgress(), workers=1)
     log = Log(interrupt=True)
     with pytest.raises(StudyInterrupted, match=r"^interrupted; 1 run under way finished a round and wrote"):
@@ -66,10 +77,10 @@ def test_a_study_gives_the_results_of_one_process_and_goes_on_after_ctrl_c(nodes
     assert "no module 'no_such_module'" in outcomes[3].reason
 
 
-def test_a_run_that_no_node_has_room_for_is_refused(nodes, study, tmp_path):
+def test_a_run_that_no_node_has_room_for_is_refused(node, study, tmp_path):
     with pytest.raises(
-        ValueError, match=r"^each run needs 2 processors of one node, the Ray cluster's largest node has 1$"
+        ValueError, match=r"^each run needs 3 processors of one node, the Ray cluster's largest node has 2$"
     ):
-        run_study_on_ray(study, tmp_path, SweepProgress(), workers=2)
+        run_study_on_ray(study, tmp_path, SweepProgress(), workers=3)
     with pytest.raises(ValueError, match=r"^each run needs 1 GPU of one node, the Ray cluster's largest node has 0$"):
         run_study_on_ray(study, tmp_path, SweepProgress(), device="cuda")

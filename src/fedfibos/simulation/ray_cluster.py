@@ -54,7 +54,10 @@ def connected(address: str | None = None, processors: int | None = None) -> Iter
         try:
             ray.init(address, **quiet)
         except (ConnectionError, RuntimeError, ValueError) as error:
-            raise ValueError(f"no Ray cluster could be joined at {address!r}: {first_line(error)}") from None
+            hint = (
+                "" if "RAY_AUTH_MODE" in os.environ else "; a cluster that asks for a token needs RAY_AUTH_MODE=token"
+            )
+            raise ValueError(f"no Ray cluster could be joined at {address!r}: {first_line(error)}{hint}") from None
     try:
         yield address is None
     finally:
@@ -93,8 +96,8 @@ def largest(name: str) -> int:
 
 @contextmanager
 def _on_loopback() -> Iterator[None]:
-    """Start Ray's processes so that nobody else on the network reaches them, and at this process's priority."""
-    wanted = {LOOPBACK: "0", "RAY_worker_niceness": "0"}
+    """Start Ray's processes so that nobody else on the network reaches them, with time to start on a busy machine."""
+    wanted = {LOOPBACK: "0", "RAY_worker_niceness": "0", "RAY_agent_register_timeout_ms": "120000"}
     before, enabled = {name: os.environ.get(name) for name in wanted}, ray_constants.ENABLE_RAY_CLUSTER
     os.environ.update(wanted)
     ray_constants.ENABLE_RAY_CLUSTER = False
