@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import pickle
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -282,6 +283,24 @@ def test_what_is_wrong_with_a_task_of_one_s_own_is_one_line(changes, message):
 
     with pytest.raises(ValueError, match=message):
         try_task(dataclasses.replace(OWN, **changes), torch.ones(2, 1), torch.zeros(2))
+
+
+def test_test_targets_are_as_many_numbers_as_training_targets():
+    task = Regression().task(torch.zeros(5, 2), ())
+    task.check_targets(torch.zeros(3, 2))
+    for targets in (torch.zeros(3, 1), torch.zeros(3)):
+        with pytest.raises(ValueError, match=r"^targets must be 2 numbers an example, as the training examples have"):
+            task.check_targets(targets)
+    one = Regression().task(torch.zeros(5), ())
+    one.check_targets(torch.zeros(3, 1))
+    with pytest.raises(ValueError, match=r"real numbers of shape \(n,\) or \(n, k\), got torch\.complex64 of shape"):
+        one.check_targets(torch.zeros(3, dtype=torch.complex64))
+
+
+@pytest.mark.parametrize("gives", [3, "", "a b"])
+def test_outputs_have_a_name(gives):
+    with pytest.raises(ValueError, match="gives must be a name for the outputs"):
+        replace(Regression().task(torch.zeros(5), ()), gives=gives)
 
 
 def test_the_page_on_tasks_shows_one_that_trains():

@@ -42,7 +42,7 @@ class Regression:
                 Metric("r2", "higher", explained),
             ),
             check=partial(check_values, number),
-            check_targets=check_numbers,
+            check_targets=partial(check_numbers, number),
             outputs=number,
             distance=squares_apart,
             name="regression",
@@ -98,10 +98,13 @@ def check_values(number: int, values: object, targets: Tensor) -> None:
     check_shape("values", values, (len(targets),) if flat else (len(targets), number), "as its target has")
 
 
-def check_numbers(targets: Tensor) -> None:
-    """Raise ValueError unless targets are finite numbers, one or a row of them an example."""
+def check_numbers(number: int, targets: Tensor) -> None:
+    """Raise ValueError unless targets are finite numbers, one or a row of them an example, as many as in training."""
+    got = f"{targets.dtype} of shape {tuple(targets.shape)}"
     if targets.dim() not in (1, 2) or targets.is_complex():
-        raise ValueError(f"targets must be numbers of shape (n,) or (n, k), got shape {tuple(targets.shape)}")
+        raise ValueError(f"targets must be real numbers of shape (n,) or (n, k), got {got}")
     if targets.is_floating_point() and not bool(targets.isfinite().all()):
         bad = int((~targets.isfinite()).reshape(len(targets), -1).any(1).sum())
         raise ValueError(f"targets must be finite, got {bad} of {len(targets)} examples with one that is not")
+    if (targets.shape[1] if targets.dim() == 2 else 1) != number:
+        raise ValueError(f"targets must be {number} numbers an example, as the training examples have, got {got}")

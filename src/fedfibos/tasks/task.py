@@ -151,6 +151,8 @@ class Task:
         if len(set(names)) < len(names):
             raise ValueError(f"metrics of a task must have different names, got {', '.join(names)}")
         object.__setattr__(self, "metrics", metrics)
+        if not isinstance(self.gives, str) or not self.gives.isidentifier():
+            raise ValueError(f"gives must be a name for the outputs, letters and underscores, got {self.gives!r}")
 
     @property
     def primary(self) -> Metric:

@@ -172,6 +172,12 @@ def test_arrays_of_numpy(tmp_path):
     assert load(name, wanted=TOKENS).train.labels[1].tolist() == [3, 4, 5]
 
 
+def test_classes_of_an_archive_may_be_text(tmp_path):
+    labels = np.array(["dog", "cat", "dog", "cat"])
+    split = load(npz(tmp_path / "a.npz", train_labels=labels, test_labels=labels))
+    assert (split.classes, split.train.labels.tolist()) == (("cat", "dog"), [1, 0, 1, 0])
+
+
 def test_users_of_leaf(tmp_path):
     def written(labels):
         users = {"u": {"x": [[n, 1] for n in range(len(labels))], "y": labels}}

@@ -89,7 +89,7 @@ def _targets(arrays: list[NDArray[Any]], names: list[str], wanted: Wanted, path:
     """Those of training and of test examples."""
     train, test = arrays
     for array, name in zip(arrays, names, strict=True):
-        if wanted.kind == "classes" and (array.dtype.kind not in "iu" or array.size != len(array)):
+        if wanted.kind == "classes" and (array.dtype.kind not in "iuU" or array.size != len(array)):
             raise wanted.refusal(f"{path}: {name}", f"{array.dtype} of shape {array.shape}")
     if train.shape[1:] != test.shape[1:]:
         raise ValueError(f"{path}: {names[0]} and {names[1]} must have one shape, got {train.shape} and {test.shape}")
