@@ -293,7 +293,7 @@ def test_test_targets_are_as_many_numbers_as_training_targets():
             task.check_targets(targets)
     one = Regression().task(torch.zeros(5), ())
     one.check_targets(torch.zeros(3, 1))
-    with pytest.raises(ValueError, match=r"real numbers of shape \(n,\) or \(n, k\), got torch\.complex64 of shape"):
+    with pytest.raises(ValueError, match=r"numbers of shape \(n,\) or \(n, k\), got torch\.complex64 of shape"):
         one.check_targets(torch.zeros(3, dtype=torch.complex64))
 
 

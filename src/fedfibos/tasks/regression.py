@@ -102,7 +102,7 @@ def check_numbers(number: int, targets: Tensor) -> None:
     """Raise ValueError unless targets are finite numbers, one or a row of them an example, as many as in training."""
     got = f"{targets.dtype} of shape {tuple(targets.shape)}"
     if targets.dim() not in (1, 2) or targets.is_complex():
-        raise ValueError(f"targets must be real numbers of shape (n,) or (n, k), got {got}")
+        raise ValueError(f"targets must be numbers of shape (n,) or (n, k), got {got}")
     if targets.is_floating_point() and not bool(targets.isfinite().all()):
         bad = int((~targets.isfinite()).reshape(len(targets), -1).any(1).sum())
         raise ValueError(f"targets must be finite, got {bad} of {len(targets)} examples with one that is not")
