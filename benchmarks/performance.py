@@ -167,49 +167,52 @@ SECTIONS: list[tuple[str, str, str, Any]] = [
     (
         "engine",
         "One worker against a bare loop",
-        "What does the library cost beside plain training? The bare loop is the least that a round can take: one "
-        "module, `torch.optim.SGD` and the same batches. It has no masks and no averaging, and copies nothing but a "
-        "client's start values. Both sides keep freed memory, as the command line does. Clients have the capacities 1, "
-        "1/2, 1/4, 1/8, 1/16 in turn. The bare loop trains the whole model for all.",
+        "How much slower is a round of this library than plain training? The *bare loop* is plain training, and the "
+        "least that a round can take: one module, `torch.optim.SGD` and the same batches. It has no masks and no "
+        "averaging, and copies nothing but a client's start values. It trains the whole model for every client. In "
+        "the library, clients have the capacities 1, 1/2, 1/4, 1/8, 1/16 in turn. Both sides keep freed memory for "
+        "later use, as the command line does. The ratio is the library's time over that of the bare loop. Below 1 "
+        "means that the library is faster.",
         lambda c: ratios(c, SIDES, "bare"),
     ),
     (
         "floors",
         "The floor of FedFIbOS",
-        "A step of FedFIbOS reads and writes the parameters' memory more often than a step of SGD. It adds up squared "
-        "gradients, and multiplies the update by the mask. These passes set a floor for the ratio. What the engine "
-        "takes beyond the floor is the cost of a client, not of a step: selection, gathering its values, the update, "
-        "the sums.",
+        "A step of FedFIbOS passes over all parameters more often than a step of SGD. It also adds up squared "
+        "gradients, and multiplies the update by the mask. These extra passes set a floor for the ratio. The time "
+        "above the floor is spent once for each client, not in each step: on selecting, on gathering the client's "
+        "values, on the update and on the sums.",
         floors,
     ),
     (
         "engine_xeon",
         "The same on another processor",
-        "The first table again, on an Intel Xeon. Compared with its memory, its arithmetic is faster. So passes over "
-        "the parameters weigh more there. Large models that do little with each parameter are further from the bare "
-        "loop.",
+        "The first table again, on an Intel Xeon. Its arithmetic is faster in comparison with its memory. So passes "
+        "over the parameters take a larger part of the time. This shows in large models that do little arithmetic "
+        "with each parameter.",
         lambda c: ratios(c, SIDES, "bare"),
     ),
     (
         "upload_checks",
         "Checks of an upload",
-        "Beside its steps, a client costs a dozen passes over the parameters. Some of them use faster operations than "
-        "the obvious ones, with equal results (`fedfibos/backend/reductions.py`). The table has processor time.",
+        "Beside its steps, a client costs a dozen passes over the parameters. For some of them the library does not "
+        "use the obvious operation of torch, but a faster one with the same result "
+        "(`fedfibos/backend/reductions.py`). The table has processor time.",
         upload_checks,
     ),
     (
         "engine_default_allocator",
         "The first table with the C library's default allocator",
-        "This is a program that uses the library without `keep_freed_memory()`. To see what keeping memory gains, "
-        "compare the seconds of the bare loop with those of the first table.",
+        "`keep_freed_memory()` keeps freed memory for later use. This table is for a program that does not call it. To "
+        "see what the call gains, compare the seconds of the bare loop with those of the first table.",
         lambda c: ratios(c, SIDES, "bare"),
     ),
     (
         "masked",
         "A masked round by FIARSE's own code and by ours",
         "Five clients of capacities 1 to 1/16 train ResNet-18 with batch normalisation for 3 steps of 20 images. The "
-        "authors' code is their server's loop as released (commit 281519c), without its evaluation. The next two rows "
-        "are our FIARSE, once with the mask and gradient of the released code, once with those of the paper.",
+        "first row is the loop of the authors' released server (commit 281519c), without its evaluation. The next two "
+        "rows are our FIARSE. One has the mask and gradient of the released code, the other those of the paper.",
         lambda c: ratios(c, MASKED, "bare", "ResNet-18, 11.2 M, 5 clients × 3 steps of 20"),
     ),
     (
@@ -221,40 +224,43 @@ SECTIONS: list[tuple[str, str, str, Any]] = [
     (
         "flower",
         "Flower's Ray simulation against the bare loop",
-        "Both train FedAvg. Ray has one actor. Two rounds that start it are not counted.",
+        "Both train FedAvg. Ray has one actor. The first two rounds start it, and are not counted.",
         lambda c: ratios(c, {"flower": "Flower with Ray"}, "bare"),
     ),
     (
         "workers",
         "Two workers against one",
-        "FedFIbOS with 10 clients. Below 1 is faster. The second row shows what the machine itself can give: two "
-        "processes with a bare loop each, at the same time, against the same two rounds one after the other.",
+        "FedFIbOS with 10 clients. Below 1 is faster. The second row shows the most that the machine can gain. It "
+        "compares two bare loops in two processes at the same time with the same two loops one after the other.",
         workers,
     ),
     (
         "precision",
         "bfloat16 against float32",
-        '`local.precision = "bfloat16"` uses autocast. Weights, sums and optimiser stay float32. Below 1 is faster. '
-        "[CIFAR-10](evidence/cifar10.md#what-bfloat16-costs) has the accuracy.",
+        '`local.precision = "bfloat16"` uses autocast. Weights, sums and the state of the optimiser stay float32. '
+        "Below 1 is faster. [CIFAR-10](evidence/cifar10.md#what-bfloat16-costs) has the accuracy.",
         lambda c: ratios(c, {"bfloat16": "bfloat16"}, "float32"),
     ),
     (
         "layouts",
         "Channels last",
-        "`model.channels_last = true` with FedAvg, in both precisions. Ratios are to float32 with channels first. "
-        "Below 1 is faster. This layout pays without GroupNorm, whose CPU kernel is slow on it.",
+        "`model.channels_last = true` stores images and weights with the channels last. The table has FedAvg in both "
+        "precisions. Ratios are to float32 with channels first. Below 1 is faster. Models without GroupNorm gain by "
+        "this layout, ResNet-18 hardly. GroupNorm's CPU kernel is slow on it.",
         lambda c: ratios(c, {side: side for side in next(iter(c["rows"].values())) if side != "float32"}, "float32"),
     ),
     (
         "compile",
         "`torch.compile`",
-        "Gradients of ten steps, compiled against eager. Below 1 is faster. The engine does not use `torch.compile`.",
+        "The gradients of ten steps, compiled, compared with the same in eager mode. Below 1 is faster. The engine "
+        "does not use `torch.compile`.",
         compile_gain,
     ),
     (
         "selection",
         "Selection of 11.2 million scores",
-        "Selecting a submodel is a top-k over all scores: exactly k of them, ties by position.",
+        "A submodel is selected by a top-k over all scores. It takes exactly k of them. Of equal scores the first "
+        "positions win.",
         selection,
     ),
     (
@@ -267,22 +273,23 @@ SECTIONS: list[tuple[str, str, str, Any]] = [
     (
         "homes",
         "Per-client scores of 124.6 million parameters",
-        "A method with a score for each client must keep these scores somewhere: their *home* (`run.score_home`). The "
-        "table has the peak resident memory of the process, as the operating system counts it (`ru_maxrss`). It "
-        "includes parameters, prior, and one statistic at a time. A mask is selected for every client, and every "
-        "client's score is updated. With scores on disk, memory does not grow with the number of clients, but the disk "
-        "use does. A score takes 4 bytes in float32, which keeps all homes equal to the bit, or 2 with "
-        "`run.score_bytes = 2`. With `client`, each client sends a bitmap, and the server keeps no score.",
+        "A method may have a score vector for each client. `run.score_home` says where these are kept: in `memory`, on "
+        "`disk`, or with the `client`. The table has the peak resident memory of the process, as the operating system "
+        "counts it (`ru_maxrss`). It includes the parameters, the prior, and one client's statistic at a time. In the "
+        "measured round a mask is selected for every client, and every client's score is updated. With scores on disk, "
+        "memory does not grow with the number of clients; the files do. Each number takes 4 bytes (float32), and then "
+        "all homes give the same bits. It takes 2 with `run.score_bytes = 2`. With `client`, each client sends a "
+        "bitmap, and the server keeps no score.",
         homes,
     ),
     (
         "halves",
         "Two bytes for each score",
-        "`run.score_bytes = 2` stores a score in two bytes. How much does the selection change? The table has the "
-        "share of coordinates in which it differs from the selection by float32 scores. The scores are those of 100 "
-        "clients (277,610 each) after 300 rounds of Algorithm 1 on CIFAR-10, with two classes for each client. They "
-        "were rounded again at every participation. The two bytes have ten bits of fraction, exponents from 2⁻⁶⁰ to 2³ "
-        "and no sign, so squared gradients do not underflow.",
+        "`run.score_bytes = 2` stores a score in two bytes. How much does this change the selection? The table has the "
+        "share of coordinates in which it differs from the selection by float32 scores. The study ran 300 rounds of "
+        "Algorithm 1 on CIFAR-10, with 100 clients of two classes each. Each client has 277,610 scores, which were "
+        "rounded again whenever it took part. The two bytes have ten bits of fraction, exponents from 2⁻⁶⁰ to 2³ and "
+        "no sign, so squared gradients do not underflow.",
         halves,
     ),
 ]
@@ -293,11 +300,11 @@ def page() -> str:
     parts = [
         "# Performance",
         "This page measures the speed and memory of the simulator. `python benchmarks/performance.py` generates it "
-        "from `results/bench`. `python benchmarks/bench.py [piece ...]` measures again; a piece is a table of this "
-        "page, named below it.",
-        "The sides of a comparison run in turn, in one process with one torch thread. A ratio is taken in each turn, "
-        "and shown as median (least to most). Processor time depends least on other load on the machine. Wall time on "
-        "a loaded machine is useful only as a ratio.",
+        "from the records in `results/bench`. The line below each table has the command that measures it again.",
+        "How to read the tables: the sides of a comparison run in turn, in one process with one torch thread. Each "
+        "turn gives a ratio. A cell shows the median ratio, with the least and the most in brackets. *s* is seconds. "
+        "Other work on the machine changes processor time least. Wall time on a busy machine is useful only as a "
+        "ratio.",
     ]
     for piece, title, text, draw in SECTIONS:
         if (content := load(piece)) is not None:

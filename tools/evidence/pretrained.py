@@ -65,15 +65,16 @@ def encoder(study: Study) -> list[str]:
             and smallest["heterofl"] < 0.26 < smallest["channels"]
             and mean["channels"] < mean["fedfibos-none"]
             and full["channels"] < min(full["heterofl"], full["fiarse"]),
-            "Slices chosen by estimates are all above chance, where HeteroFL's small slices are at chance. Their mean "
-            "is also above that of masks by magnitude. It is below that of masks with a budget per layer, and 20 "
-            "points below that of masks by Fisher information. Their full model is below those of HeteroFL and FIARSE.",
+            "Slices that FedFIbOS on channels chose are above chance at every capacity. HeteroFL's small slices are at "
+            "chance. The mean of FedFIbOS on channels is above that of FIARSE. It is below that of FIARSE with a "
+            "budget per layer, and 20 points below that of FedFIbOS with masks. Its full model is below those of "
+            "HeteroFL and FIARSE.",
         ),
         claim(
             mean["channels-nested"] < mean["channels"] and mean["saliency-nested"] < mean["fedfibos-none"] - 0.2,
-            "Nested steps lowered the mean here. So did saliency with nested steps and rare estimates, the recommended "
-            "setting for masks: it is far behind the default. In 30 rounds it has three estimates. We did not separate "
-            "the causes.",
+            "Nested steps lowered the mean here. For masks the recommended setting is saliency with nested steps and "
+            "rare estimates. Here it is far behind the default. It makes only three estimates in 30 rounds. We did "
+            "not find out which of the three is the cause.",
         ),
         "## What the slices of the encoder hold",
         "Share of each axis that a slice of FedFIbOS on channels holds in the last round, in %:",
@@ -82,9 +83,10 @@ def encoder(study: Study) -> list[str]:
             kept["0.0625"][AXES["heads, block 1"]] == 1.0
             and kept["0.0625"][AXES["heads, block 2"]] > 0.9
             and kept["0.0625"][AXES["residual stream"]] < 0.1,
-            "Heads stay nearly all, and most inner units go. What decides is the residual stream. The word embeddings "
-            "have a weight for every word and channel of it, three quarters of all parameters. So a budget of "
-            "parameters cuts the stream to about the capacity itself. A mask need not: it leaves out words.",
+            "Nearly all heads stay, and most inner units go. The residual stream is cut most as the budget shrinks. "
+            "The word embeddings have one weight for every word and every channel of this stream. They are three "
+            "quarters of all parameters. So a budget of parameters cuts the stream to a share of about γ. A mask does "
+            "not have to cut it, because it can leave out words instead.",
         ),
     ]
 
@@ -98,9 +100,10 @@ def which_or_how_many(study: Study) -> list[str]:
         rows.append([*said, str(len(cell[name])), *values])
     return [
         "## Which channels, or how many?",
-        "FedFIbOS on channels decides how many channels each axis keeps, and which. Here two lines decide only one of "
-        "the two. CIFAR-10, two classes a client, non-uniform capacities, nested steps, equal parameters, and a "
-        "quarter of the rounds of [the other studies](nested.md) "
+        "FedFIbOS on channels makes two choices: how many channels each axis keeps, and which ones. The first line "
+        "makes only the second choice, and the second line only the first. The third line makes both. The study is on "
+        "CIFAR-10 with two classes for each client, non-uniform capacities, nested steps and equal budgets of "
+        "parameters. It has a quarter of the rounds of [the other studies](nested.md) "
         "(`experiments/small/cifar10-channels-ablation.toml`). Accuracy on the test set in %:",
         table(rows),
         *_read_so(study),
@@ -115,8 +118,8 @@ def _read_so(study: Study) -> list[str]:
     return [
         claim(
             widths < which - 0.02 and which < both - 0.02,
-            "Both count. The channels of the highest scores in uniform widths are ahead of the first channels in "
-            "widths by score. The two choices together are ahead of each alone. One seed.",
+            "Both choices matter. Choosing which channels gains more than choosing how many. Both together are best. "
+            "This is one seed.",
         )
     ]
 
@@ -149,16 +152,17 @@ def _gigabytes(sent: Spread | None) -> str:
 
 INTRODUCTION = """# Channels of a pretrained encoder; which channels, or how many
 
-In a pretrained model channels differ in importance before any training. This page has what
-[FedFIbOS on channels](devices.md) made of one, and whether it gains by which channels it takes or by how many. A run of
-a pretrained model begins with `method.start = "estimate"`: nothing is cut before the
-first estimates. The page is generated by `python tools/findings.py` from `results/small`."""
+In a pretrained model, channels differ in importance before any training. This page answers two questions about
+[FedFIbOS on channels](devices.md). How well does it slice such a model? Does it gain by its choice of channels, or by
+its choice of how many each layer keeps? Runs of a pretrained model have `method.start = "estimate"`, so that nothing is
+cut before the first estimates. `python tools/findings.py` generates the page from `results/small`."""
 
 LIMITS = """## Limits
 
 - Lines with one seed are a first look. A second seed can move them by some points.
-- Few rounds, two blocks of a small encoder, one learning rate for all methods, tuned for none.
-- The other lines are from the records of earlier studies at the same settings.
+- The studies have few rounds. The encoder is two blocks of a small model. All methods have one learning rate, which was
+  tuned for none.
+- Lines with three seeds are from the records of earlier studies with the same settings.
 - The training set lacks a third of its texts ([the data](evidence/cifar10.md#the-data)).
 
 ## Run it again
