@@ -32,18 +32,18 @@ number, and what in the paper's own numbers does not fit together.
 
 ## One checkpoint, many numbers
 
-`fedfibos audit RUN` evaluates the last checkpoint of a run by every combination of four choices that papers often leave
-unsaid:
+Papers often do not say how they made four choices. `fedfibos audit RUN` evaluates the last checkpoint of a run by every
+combination of them:
 
 - **Classes.** All ten, or only the two that the client has examples of. The other logits are ruled out.
-- **Statistics** of batch normalisation: those of training data, or those of the test batch, whose examples come
-  shuffled or client after client.
+- **Statistics** of batch normalisation. Those of training data, or those of the test batch. The examples of the test
+  are shuffled, or come client after client.
 - **Training.** The submodel as it is served, or after one round of the client's own training.
 - **Capacity.** The full model or a submodel.
 
-The network is a ResNet-8 with batch normalisation; two classes a client, non-uniform capacities
-(`experiments/small/cifar10-protocols.toml`). Accuracy in %, on the test examples of up to twenty clients of a
-capacity, one seed."""
+The network is a ResNet-8 with batch normalisation. Clients have two classes each and non-uniform capacities
+(`experiments/small/cifar10-protocols.toml`). Accuracy is in %, on the test examples of up to twenty clients of a
+capacity, with one seed."""
 
 
 def page(small: Path) -> str:
@@ -80,10 +80,10 @@ def decides(audits: Mapping[str, Mapping[str, Any]]) -> str:
     batches = [each["served"][way]["own"] - each["served"]["recalibrated"]["own"] for each in of for way in STATISTICS]
     return claim(
         min(classes) > 0.3 and min(training) > 0.3 and max(map(abs, batches)) < 0.03,
-        "Two choices decide, each by more than one method gains over another: ruling out the classes that a client "
-        "does not have, and training for one round on the client's data before the test. Both tell the model what "
-        "every client knows. The statistics of test batches change little beside them. In the clients' order they "
-        "even lower the accuracy over all classes.",
+        "Two choices matter most: ruling out the classes that a client does not have, and one round of training on "
+        "the client's data before the test. Each changes the accuracy by more than one method gains over another. "
+        "Both tell the model what every client knows. Statistics of the test batch change little in comparison. With "
+        "examples client after client they even lower the accuracy over all classes.",
     )
 
 
@@ -137,12 +137,12 @@ def _partition(of: Mapping[str, Any]) -> str:
 
 REST = """Three more things do not fit together:
 
-- With two classes a client, the paper's local and global accuracy of FedFIbOS on CIFAR-10 nearly agree, as they do
-  under five classes. A model for all ten classes is then as good as one for two.
-- Algorithm 1 to the letter estimates Fisher information on held coordinates alone. Coordinates outside a mask then keep
-  a score that only shrinks, so the masks of the first round never change. `tests/theory` proves it, and
+- On CIFAR-10 the paper's local and global accuracies of FedFIbOS nearly agree, both with five classes for each client
+  and with two. With two classes this would mean that telling ten classes apart is as easy as telling two apart.
+- Algorithm 1, taken literally, estimates Fisher information on held coordinates only. The scores of all other
+  coordinates can only shrink. So the masks of the first round never change. `tests/theory` proves this, and
   `method.fisher = "literal"` shows it.
-- Line 17 of the algorithm makes the update of a coordinate that a client does not hold equal to its value. The server
-  would pull it to zero.
+- In line 17 of the algorithm, the update of a coordinate that a client does not hold equals the coordinate's value. The
+  server would pull it to zero.
 
-[The methods' deviations](../reference/api/methods.md) say how the library reads each of these."""
+[How the paper is read](notation.md#how-the-paper-is-read) says what the library does instead."""
