@@ -34,8 +34,8 @@ class LocalTraining:
         weight_decay: SGD's L2 penalty, AdamW's decoupled decay.
         betas: AdamW's moment rates.
         clip_norm: Largest L2 norm of a step's gradient; 0 for no clipping.
-        schedule: Of the learning rate over rounds: ``constant``, ``cosine`` (towards 0 after the last round) or
-            ``milestones`` (times ``decay`` at each).
+        schedule: How the learning rate changes over the rounds: ``constant``, ``cosine`` (towards 0 after the last
+            round) or ``milestones`` (times ``decay`` at each).
         milestones: Rounds at which ``milestones`` decays.
         decay: Factor of ``milestones``.
         absent_labels: ``keep``, or ``mask``: the scores of classes that the client has no example of are
@@ -43,14 +43,14 @@ class LocalTraining:
             classes (HeteroFL's masked cross-entropy); or ``adjust``: the logarithm of the client's class frequencies,
             smoothed and times ``adjust_tau``, is added to the scores before the loss (logit adjustment).
         adjust_tau: τ of ``adjust``.
-        nested: Share of the steps, in [0, 1], that train a smaller member of the nested family that the client holds;
-            as many steps in all. 0: none. For methods whose submodels nest. Optimiser state goes on over all that the
-            client holds.
+        nested: Share of the steps, in [0, 1], that train a smaller member of the nested family that the client holds.
+            The number of steps stays the same. 0: none. For methods whose submodels nest. Optimiser state goes on over
+            all that the client holds.
         nested_rule: What such a step trains: a smaller member, drawn evenly (``draw``); or the whole submodel and the
             smallest member, the mean of their gradients (``sandwich``, two passes).
-        distill: With ``sandwich``, weight λ of the loss that draws the smaller member's outputs to the larger one's
-            in the same step; 0: none.
-        temperature: Of ``distill``.
+        distill: With ``sandwich``: weight λ of a loss that makes the smaller member's outputs like those of the larger
+            one in the same step. 0: none.
+        temperature: Temperature of ``distill``.
         levels: Capacities of the family. Empty: those of the fleet, where there is one.
         proximal: μ of FedProx (Li et al. 2020): μ/2 times the squared distance from where the client started is added
             to its loss, over what it holds; 0: none.

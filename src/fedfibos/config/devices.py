@@ -34,16 +34,16 @@ class Device:
     """A class of devices, in its own units. What is not set does not limit it.
 
     Attributes:
-        name: Of the class, at most 24 characters.
-        share: Of the clients, in (0, 1]; the shares of all classes sum to 1.
+        name: Name of the class, at most 24 characters.
+        share: Share of the clients, in (0, 1]. The shares of all classes sum to 1.
         memory: Bytes that it has for a client's process beyond the interpreter and its imports (``200 MB``, or a
             number): messages, the model, local training.
         macs_per_second: Multiply-accumulate operations that it makes in a second of training; a step counts as three
             forward passes.
         examples_per_second: In place of that: examples a second when it trains the whole model. ``fedfibos plan
             --measure`` measures both.
-        seconds: For a round's local training.
-        bytes: Of a round, down and up together, before compression (``20 MB``, or a number).
+        seconds: Seconds that a round's local training may take.
+        bytes: Bytes that a round may send, down and up together, before compression (``20 MB``, or a number).
     """
 
     name: str

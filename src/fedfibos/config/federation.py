@@ -85,14 +85,14 @@ class Federation:
     Attributes:
         clients: N, clients in all.
         cohort: A, participants of a round.
-        rounds: T.
+        rounds: T, rounds in all.
         grow_from: Participants of the first round, of a cohort that grows; not set: ``cohort`` throughout.
         grow_over: Rounds until it has grown to ``cohort``, evenly and rounded down.
         capacities: Capacity -> share of the clients; or ``uniform`` or ``non-uniform``, the paper's tables.
-        budget: What a capacity is a share of, for methods that cut channels; of several each is bounded: ``parameters``
-            (the maskable ones), ``macs`` (of an example's forward pass), ``memory`` (of a training step at its peak),
-            ``bytes`` (of a round, both ways). Masks are shares of the parameters in any case, and take the memory and
-            the operations of the whole model.
+        budget: What a capacity is a share of, for methods that cut channels: ``parameters`` (the maskable ones),
+            ``macs`` (of an example's forward pass), ``memory`` (of a training step at its peak), or ``bytes`` (of a
+            round, both ways). With several, a slice keeps to its share of each. Masks are always shares of the
+            parameters, and take the memory and the operations of the whole model.
         assigned: The capacity of every client, by id, for fleets whose devices are known (``natural`` partitions); it
             replaces ``capacities``.
         devices: Classes of devices in their own units, each with its share of the clients; they replace ``capacities``.
@@ -101,10 +101,10 @@ class Federation:
         assignment: ``fixed``, or ``dynamic``: every client's capacity is redrawn each round.
         weighting: Weight of an upload in the averages: ``uniform``, the client's number of ``samples``, or a list: a
             number above 0 for every client, by id.
-        dropout: Probability that a participant is handed its submodel and never answers, drawn for every client and
-            round; of a cohort at least one answers.
-        patience: Rounds in turn that may bring no usable upload, or a merge that is not finite: each is skipped, and
-            leaves everything as it was. With the last of them the run stops.
+        dropout: Probability that a participant gets its submodel and never answers. It is drawn for every client and
+            round. At least one client of a cohort answers.
+        patience: Rounds in a row without a usable upload, or with a merge that is not finite, after which the run
+            stops. Each such round is skipped and changes nothing.
     """
 
     clients: Positive

@@ -65,8 +65,8 @@ class Evaluation:
     Attributes:
         every: Rounds between evaluations; the last round is always evaluated.
         batch_size: Test examples at a time.
-        submodel_clients: For methods whose submodels differ between clients of equal capacity: at most so many
-            clients of each capacity are averaged for the global accuracy of submodels; None: all.
+        submodel_clients: For methods whose submodels differ between clients of equal capacity: how many clients of each
+            capacity are averaged, at most, for the global accuracy of submodels. None: all.
         recalibration_samples: Training examples that batch normalisation is recalibrated on.
         validation: Share of the training examples that no client gets and that accuracies are measured on, in place
             of the test set: for choosing hyperparameters. 0: the test set, for reporting.

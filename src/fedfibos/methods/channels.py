@@ -52,18 +52,19 @@ class FedFIbOSChannels:
         blend: β in [0, 1], the client's part in a blend: β·f̄(n) + (1−β)·f̄(shared).
         scope: ``global``: all channels compete for the budget; ``layer``: every axis keeps the same share of its
             channels, as in HeteroFL, the best ones.
-        criterion: Which channels an axis keeps: those of the highest score (``fisher``), or as many of them but the
-            ``first`` ones, a control.
-        start: What clients hold before any estimate: ``prefix``, the first channels, every axis in the same proportion
-            (HeteroFL's slices), or ``estimate``, everything: of a pretrained model nothing is cut before the first
-            estimates, and all clients need room for the whole model in that round.
-        left_out: What a nested step (``local.nested``) says of a channel that it leaves out: ``zero``, or ``none``,
-            nothing (:class:`~fedfibos.methods._gates.GateObserver`).
+        criterion: Which channels an axis keeps: those of the highest scores (``fisher``), or equally many, but the
+            ``first`` ones. The latter is a control.
+        start: What clients hold before the first estimate. ``prefix``: the first channels, every axis in the same
+            proportion (HeteroFL's slices). ``estimate``: everything. Then nothing of a pretrained model is cut before
+            the first estimates, and all clients need memory for the whole model in that round.
+        left_out: How a nested step (``local.nested``) counts for a channel that it leaves out: as a derivative of 0
+            (``zero``), or not at all (``none``).
         every: Rounds between selections.
         hysteresis: A channel is ranked by its last score until the score has changed by more than this share.
-        average: Who divides the sum of updates.
-        ema_rate: α in [0, 1).
-        server_lr: η_s.
+        average: What the sum of the updates of a coordinate is divided by: the weight of its ``holders``, or of all
+            ``participants``.
+        ema_rate: Rate α of the moving average f̄, in [0, 1): f̄ becomes α f̄ + (1 − α) f̂.
+        server_lr: The server's learning rate η_s: a factor of the averaged update.
     """
 
     sharing: Literal["shared", "client", "blend"] = "shared"

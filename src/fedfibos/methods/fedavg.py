@@ -32,9 +32,10 @@ class FedAvg:
     Attributes:
         capacity: 1: the whole model. Below 1: the same narrow model for everyone, the first channels of every
             layer at the largest width whose share of the maskable parameters is at most ``capacity``.
-        average: Who divides. Everyone holds the same, so the two are equal but where clients count as no holders of the
-            classes that they lack (``absent_labels = "mask"``).
-        server_lr: η_s, factor of the averaged update.
+        average: As in the other methods: divide by the weight of the ``holders``, or of all ``participants``. Everyone
+            holds the same, so the two differ only where a client counts as no holder of the classes that it lacks
+            (``absent_labels = "mask"``).
+        server_lr: The server's learning rate η_s: a factor of the averaged update.
     """
 
     capacity: float = 1.0

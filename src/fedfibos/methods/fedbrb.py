@@ -71,8 +71,9 @@ class FedBRB:
         blocks: How input and output blocks go together: ``positional`` or ``aligned``.
         broadcast: λ in [0, 1], share that untrained blocks take from trained ones.
         scaler: Divide the outputs of every cut layer by the width in training.
-        average: Who divides the sum of updates.
-        server_lr: η_s.
+        average: What the sum of the updates of a coordinate is divided by: the weight of its ``holders``, or of all
+            ``participants``.
+        server_lr: The server's learning rate η_s: a factor of the averaged update.
     """
 
     capacity_basis: CapacityBasis = "parameters"

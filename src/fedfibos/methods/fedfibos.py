@@ -75,9 +75,10 @@ class FedFIbOS:
         blend: β in [0, 1], the client's part in a blend.
         blend_of: What is divided: the ``scores``, β·f̄(n) + (1−β)·f̄(shared), or the ``budget``: ⌈(1−β)γd⌉ coordinates
             by the shared score, which all clients of a capacity have in common, and the rest by the client's own.
-        average: Who divides the sum of updates.
-        ema_rate: α in [0, 1).
-        server_lr: η_s.
+        average: What the sum of the updates of a coordinate is divided by: the weight of its ``holders``, or of all
+            ``participants``.
+        ema_rate: Rate α of the moving average f̄, in [0, 1): f̄ becomes α f̄ + (1 − α) f̂.
+        server_lr: The server's learning rate η_s: a factor of the averaged update.
         dense_every: Make every such round's estimates dense (0: never), for fleets in which no client ever holds
             some coordinate, so that ``held`` would never observe it.
         estimate_every: Clients estimate and upload f̂ in every such round, from round 0, and in dense ones; the score

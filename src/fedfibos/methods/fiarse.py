@@ -65,8 +65,9 @@ class FIARSE:
             are ranked together, and so are all others. Every group keeps the share γ of its own.
         rounding: k is ⌈γd⌉ (``ceil``) or ⌊γd⌋, at least 1 (``floor``).
         holders: Who counts as a holder of a coordinate: ``mask``, or ``moved``: whose update is not 0 there.
-        average: Who divides the sum of updates.
-        server_lr: η_s.
+        average: What the sum of the updates of a coordinate is divided by: the weight of its ``holders``, or of all
+            ``participants``.
+        server_lr: The server's learning rate η_s: a factor of the averaged update.
     """
 
     gradient: Literal["tcb", "masked"] = "tcb"

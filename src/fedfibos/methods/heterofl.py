@@ -49,8 +49,9 @@ class HeteroFL:
     Attributes:
         capacity_basis: What a capacity is a fraction of: ``parameters``, or channels (``width``).
         scaler: Divide the outputs of every cut layer by the width in training.
-        average: Who divides the sum of updates.
-        server_lr: η_s.
+        average: What the sum of the updates of a coordinate is divided by: the weight of its ``holders``, or of all
+            ``participants``.
+        server_lr: The server's learning rate η_s: a factor of the averaged update.
     """
 
     capacity_basis: CapacityBasis = "parameters"

@@ -76,7 +76,7 @@ def text_classifier(
         weights: ``pretrained``, or ``random``: the architecture of the checkpoint's configuration alone.
         max_length: Tokens of a text, its first and last mark included; longer ones are cut.
         layers: Blocks of the encoder that are kept, from the input on; absent: all of them.
-        dropout: Probability, in the encoder and its attention.
+        dropout: Dropout probability, in the encoder and its attention.
         norm: Only ``none``: an encoder brings its own LayerNorm.
 
     Raises:

@@ -27,7 +27,7 @@ class Privacy:
             client joins a round with probability cohort / clients, in secret; neighbours differ by one client.
             ``known``: a cohort of fixed size that nobody need keep secret; epsilon is that of the client that was in
             most cohorts.
-        seed: Of the noise; it must be secret. Not set: a simulation takes it from its own seed, a fleet from the
+        seed: Seed of the noise. It must be secret. Not set: a simulation takes it from its own seed, a fleet from the
             operating system.
     """
 

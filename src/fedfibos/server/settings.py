@@ -16,16 +16,17 @@ class Server:
     """What the server makes of a round's uploads. The method's ``server_lr`` is the server's learning rate.
 
     Attributes:
-        optimizer: What the merged update, as a gradient, is stepped by: ``sgd`` (the update itself), ``momentum``
-            (Hsu et al. 2019), or ``adam``, ``yogi``, ``adagrad`` (Reddi et al. 2021). On coordinates that nobody held
-            in a round neither the moments nor the parameters move.
-        momentum: Of ``momentum``.
-        betas: Of ``adam``, ``yogi`` and, the first, ``adagrad``: rates of the mean and of the mean square.
-        tau: τ of the three, their adaptivity: what is added to the root of the mean square. It begins at τ².
-        merge: How the updates of a coordinate's holders become one: their weighted ``mean``, or in its place, which a
-            few wrong clients move little, their ``median`` or ``trimmed-mean`` (Yin et al. 2018), each holder counting
+        optimizer: The optimiser that takes the merged update as its gradient: ``sgd`` (applies the update itself),
+            ``momentum`` (Hsu et al. 2019), or ``adam``, ``yogi``, ``adagrad`` (Reddi et al. 2021). If nobody held a
+            coordinate in a round, its moments and its parameter stay as they are.
+        momentum: Momentum factor of ``momentum``.
+        betas: Rates of the mean and of the mean square, for ``adam`` and ``yogi``. ``adagrad`` uses the first alone.
+        tau: τ of ``adam``, ``yogi`` and ``adagrad``: it is added to the root of the mean square. The mean square begins
+            at τ².
+        merge: How the updates of a coordinate's holders become one: their weighted ``mean``, their ``median``, or their
+            ``trimmed-mean`` (Yin et al. 2018). A few wrong clients move the last two little; there each holder counts
             once. With fewer than 3 holders it is the mean. Shared Fisher estimates are merged in the same way.
-        trim: Of ``trimmed-mean``: the share of the holders left out at each end, rounded up.
+        trim: For ``trimmed-mean``: the share of the holders that is left out at each end, rounded up.
     """
 
     optimizer: Literal["sgd", "momentum", "adam", "yogi", "adagrad"] = "sgd"

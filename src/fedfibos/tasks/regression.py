@@ -21,7 +21,7 @@ class Regression:
     Attributes:
         loss: ``mse`` (squares), ``mae`` (absolute values) or ``huber`` (squares up to ``delta``, beyond it absolute
             values).
-        delta: Of ``huber``.
+        delta: Where ``huber`` changes from squares to absolute values.
     """
 
     loss: Literal["mse", "mae", "huber"] = "mse"

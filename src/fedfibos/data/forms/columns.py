@@ -57,7 +57,7 @@ class TableOptions:
             default ``test``.
         test_share: Where there is no test table: share of every owner's examples, or every class's where there are no
             owners, that is drawn for testing.
-        split_seed: Of that draw.
+        split_seed: Seed of that draw.
         standardise: Whether each column of numbers gets mean 0 and deviation 1 over the training examples.
         delimiter: Between the values of a line (``csv``).
         size: Height and width that every image is scaled to; without it they must have one size.

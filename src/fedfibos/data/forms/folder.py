@@ -23,7 +23,7 @@ class FolderOptions:
         colour: ``grey`` or ``rgb``; without it, grey where all images are.
         crop_and_flip: Whether training images are cropped and mirrored at random.
         test_share: Where there is no folder ``test``: share of every class that is drawn for testing.
-        split_seed: Of that draw.
+        split_seed: Seed of that draw.
     """
 
     size: Size | None = None

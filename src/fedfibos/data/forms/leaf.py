@@ -35,7 +35,7 @@ class LeafOptions:
         shape: Shape of an input, such as ``[1, 28, 28]`` of FEMNIST's 784 numbers; as the file has it by default.
         field: Where an input is a list that holds the text (Sent140: 4): its place in it.
         test_share: Where there is no folder ``test``: share of every user's examples that is drawn for testing.
-        split_seed: Of that draw.
+        split_seed: Seed of that draw.
     """
 
     shape: tuple[Side, ...] | None = None

@@ -61,7 +61,7 @@ def split_of(
         where: The file or folder, for messages.
         test_share: Where no test set is given: share of every owner's examples that is drawn for it; where owners are
             unknown of every class's, and of all where there are no classes.
-        split_seed: Of that draw.
+        split_seed: Seed of that draw.
         crop_and_flip: Whether training images are cropped and mirrored at random.
         standardise: Whether features get mean 0 and deviation 1 over the training examples.
 
