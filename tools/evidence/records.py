@@ -120,7 +120,8 @@ def load_nested(small: Path) -> Study:
             for method, records in methods.items():
                 name = names.get(method, method) if study == "cifar10-dense" else method
                 cells.setdefault(cell, {}).setdefault(name, []).extend(records)
-    return Study("CIFAR-10", splits, {cell: methods for cell, methods in cells.items() if cell[0] in splits})
+    kept = {cell: methods for cell, methods in cells.items() if cell[0] in splits}
+    return Study("CIFAR-10", splits, kept, tuning=_tuning(small / "cifar10-nested-tuning"))
 
 
 def load_devices(small: Path) -> Study:
@@ -184,9 +185,12 @@ def _tuning(folder: Path) -> dict[str, dict[float, Record | None]]:
 
 
 def diverged(rounds: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether a run that ended early was leaving for infinity: its last loss is huge, or an update was not finite."""
+    """Whether a run that ended early was leaving for infinity: its last loss is huge, or an update was not finite.
+
+    A round that was skipped for want of a usable upload has no loss.
+    """
     last = rounds[-1]
-    return last["loss"] > 1000 * rounds[0]["loss"] or any(
+    return last.get("loss", 0.0) > 1000 * rounds[0]["loss"] or any(
         "not finite" in reason for reason in last["rejected"].values()
     )
 

@@ -45,6 +45,7 @@ TITLES = {
     "saliency-nested-rare": "FedFIbOS, saliency, nested steps, rare estimates",
     "channels": "FedFIbOS on channels",
     "channels-nested": "FedFIbOS on channels, nested steps",
+    "channels-nested-tuned": "FedFIbOS on channels, nested steps, lr .025",
 }
 
 
