@@ -95,7 +95,7 @@ def cifar10(results: Path) -> str:
         f"reached {percent(accuracy['full']['last'])} (best {percent(accuracy['full']['best'])}), the submodels "
         f"{percent(accuracy['submodels']['mean']['last'])} on average, and the smallest\n"
         f"{percent(accuracy['submodels']['0.0625']['last'])}. Chance is 10 %. It ran on {machine(run)}.\n"
-        "The record is in `results/cifar10/resnet8-seed0`."
+        "The record is in `results/cifar10.tar.zst`."
     )
 
 
