@@ -16,9 +16,9 @@ from fedfibos.method import Method, answer, extract_submodel
 from fedfibos.model import Model
 from fedfibos.params import Params
 from fedfibos.privacy.mechanism import Private
-from fedfibos.round_report import RoundReport as RoundReport
-from fedfibos.round_report import part_of
 from fedfibos.server.kept import joined, parted
+from fedfibos.server.report import RoundReport as RoundReport
+from fedfibos.server.report import part_of
 from fedfibos.server.scaffold import corrected, server_variate, with_variate
 from fedfibos.server.settings import PLAIN, Server
 from fedfibos.soundness import LARGEST, averageable, check_merged, look_at, signed_by

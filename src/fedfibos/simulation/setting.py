@@ -13,7 +13,7 @@ from fedfibos.method import Method
 from fedfibos.model import Model
 from fedfibos.params import Params
 from fedfibos.round import outcome_of
-from fedfibos.round_report import measured
+from fedfibos.server.report import measured
 from fedfibos.submodel import Submodel
 from fedfibos.types import Client, Dataset, Upload
 

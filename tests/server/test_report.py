@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from fedfibos.model import model_of
-from fedfibos.round_report import measured, part_of
+from fedfibos.server.report import measured, part_of
 from fedfibos.submodel import full
 from fedfibos.types import Upload
 

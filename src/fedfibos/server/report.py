@@ -1,4 +1,4 @@
-"""What is known of a round once it is over: who took part, what each sent, how long it took and what it held."""
+"""What the server knows of a round once it is over: who took part, what each sent, how long it took, what it held."""
 
 from __future__ import annotations
 
