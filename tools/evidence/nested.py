@@ -110,7 +110,7 @@ LIMITS = """## Limits
   steps: .05 for FedFIbOS and HeteroFL, .025 for FIARSE.
 - Methods have equal numbers of parameters, but not equal arithmetic. A slice (channels) costs less arithmetic than a
   mask of the same capacity. In a nested step it trains even smaller tensors.
-- One data set, and one small network without normalisation.
+- One data set, and one small network without normalisation. [A pretrained encoder](pretrained.md) gives another order.
 - [Findings](findings.md) says what “ahead”, “equal within 1” and “not settled” mean.
 - FIARSE, HeteroFL and FedFIbOS without nested steps are from the records of earlier studies at the same settings.
 

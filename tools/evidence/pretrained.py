@@ -118,8 +118,8 @@ def _read_so(study: Study) -> list[str]:
     return [
         claim(
             widths < which - 0.02 and which < both - 0.02,
-            "Both choices matter. Choosing which channels gains more than choosing how many. Both together are best. "
-            "This is one seed.",
+            "Chosen channels at uniform widths are above chosen widths with the first channels. Both choices together "
+            "are best. This is one seed, and a line that makes neither choice is missing.",
         )
     ]
 
