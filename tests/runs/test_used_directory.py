@@ -69,7 +69,7 @@ def test_what_was_in_the_directory_before_stays_when_a_run_fails(tmp_path, exper
     out = tmp_path / "one"
     RunDirectory.open(out, to_toml(experiment))
     (out / "notes.txt").write_text("mine")
-    monkeypatch.setattr(engine, "executor", lambda *arguments: 1 / 0)
+    monkeypatch.setattr(engine, "setting_of", lambda *arguments: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         simulate(experiment, out, workers=1)
     assert [path.name for path in out.iterdir()] == ["notes.txt"]

@@ -163,11 +163,11 @@ def test_resuming_a_finished_run_changes_nothing(toml, tmp_path):
     assert (tmp_path / "run" / "rounds.jsonl").read_bytes() == lines
 
 
-def poisoned(name, data_dir=None, options=None):
+def poisoned(*arguments):
     """The digits, with pixels that are not numbers."""
     from dataclasses import replace
 
-    split = load(name, data_dir)
+    split = load(*arguments)
 
     class Nan:
         def __init__(self, wrapped):
