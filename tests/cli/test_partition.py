@@ -63,6 +63,19 @@ def test_a_picture(here, capsys, name, begins):
     assert (here / name).read_bytes().startswith(begins)
 
 
+def test_targets_that_are_no_classes_have_sizes(here, capsys):
+    """A regression's clients: a table of sizes, and a picture of them."""
+    change = ["task.name=regression", "data.options.label=x", "data.options.inputs=['y']"]
+    (here / "rows.csv").write_text("x,y,who\n" + "".join(f"{n}.5,{n},{n // 10}\n" for n in range(30)))
+    assert main(["data", "--show", "my.toml", *change, "--picture", "p.svg"]) == 0
+    said = capsys.readouterr().out
+    assert rows_of(said) == [["0", "8", "2"], ["1", "8", "2"], ["2", "8", "2"]]
+    assert "a client has (least, median, most): 8, 8, 8 examples" in said
+    drawn = (here / "p.svg").read_text()
+    assert ">client<" in drawn
+    assert ">class<" not in drawn
+
+
 def test_what_cannot_be_shown_or_drawn_is_refused(here, capsys):
     assert main(["data", "--show", "my.toml", "--picture", "p.txt"]) == 2
     assert "a picture must be one of .svg, .png, .pdf, got 'p.txt'" in capsys.readouterr().err

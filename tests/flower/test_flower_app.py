@@ -197,6 +197,22 @@ def test_a_demo_that_lost_a_capacity_says_so_last_and_ends_with_its_own_code(mon
     assert main(["flower", "demo"]) == 0
 
 
+def test_the_demo_ends_with_the_metric_of_the_task():
+    """An app of another task, kept with --keep, has no accuracy."""
+
+    def last_line(evaluation):
+        console = Console(width=80, file=io.StringIO())
+        show_traffic(Outcome([{"evaluation": evaluation}], {}, [Traffic(0, 1.0, 1, 1, 1, 1)], 100), console)
+        return console.file.getvalue().splitlines()[-1]
+
+    errors = {"full": 12.3456, "submodels": {"1.0": 12.3456, "0.5": None, "mean": 12.3456}}
+    metrics = {"mse": {"better": "lower", "share": False}}
+    line = "mean squared error (lower is better) on the test set: full model 12.35; submodels 1.0: 12.35, mean: 12.35"
+    assert last_line({"metrics": metrics, "global": errors}) == line
+    line = "accuracy on the test set: full model 90.0 %; submodels 1.0: 90.0 %"
+    assert last_line({"global": {"full": 0.9, "submodels": {"1.0": 0.9}}}) == line
+
+
 def test_the_byte_table_fits_80_columns():
     """Nothing is cut off in the narrowest terminal."""
     evaluation = {"global": {"full": 0.9, "submodels": {"1.0": 0.9}}}

@@ -196,6 +196,8 @@ def test_cells_that_an_axis_makes_equal_are_refused(study):
 def test_an_unknown_selection_names_the_nearest(study):
     with pytest.raises(ExperimentError, match=r"a selection of method must be .* got 'fiars'; did you mean 'fiarse'"):
         load_study(study, only=["method=fiars"])
+    with pytest.raises(ExperimentError, match=r"^--only takes one axis, got 'method=fiarse,seed=0': give --only"):
+        load_study(study, only=["method=fiarse,seed=0"])
 
 
 def test_an_interrupted_sweep_goes_on_to_the_same_results(study, tmp_path):

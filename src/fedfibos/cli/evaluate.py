@@ -41,8 +41,8 @@ def evaluate_run(run: Path, data_dir: Path | None, device: str, console: Console
     submodels, local = result["global"]["submodels"], result["local"]
     first = measures_of(result)[0]
     table = Table(
-        title=f"{experiment.method.name}, seed {experiment.seed}, after round {at.round}: full model "
-        f"{first.text(result['global']['full'])}"
+        title=f"{experiment.method.name}, seed {experiment.seed}, after round {at.round}: {first.directed}, "
+        f"full model {first.text(result['global']['full'])}"
     )
     parts = {"local": local, **({"local, adjusted": local["adjusted"]} if "adjusted" in local else {})}
     for heading in ("capacity", "global, submodels", *parts):

@@ -17,6 +17,7 @@ from rich.filesize import decimal
 from rich.table import Table
 
 from fedfibos.cli.exit_codes import CLASS_REJECTED
+from fedfibos.runs.measures import measures_of
 
 if TYPE_CHECKING:
     from fedfibos.flower.demo import Outcome
@@ -111,7 +112,7 @@ def demo(
 
 
 def show_traffic(outcome: Outcome, console: Console) -> None:
-    """Print the bytes of a round, by client, against those of the full model; then the accuracies."""
+    """Print the bytes of a round, by client, against those of the full model; then the task's metric."""
     rounds = len(outcome.rounds)
     table = Table(title=f"bytes a round (mean of {rounds}); the full model is {outcome.full:,} each way")
     table.box, table.padding, table.pad_edge = SIMPLE, (0, 0), False  # 80 columns are enough
@@ -132,11 +133,13 @@ def show_traffic(outcome: Outcome, console: Console) -> None:
         )
     console.print(table)
     console.print("wire: counted on each SuperNode's socket; payload, app, queries, polling, HTTP")
-    submodels = outcome.rounds[-1]["evaluation"]["global"]
-    accuracies = ", ".join(
-        f"{capacity}: {accuracy:.3f}" for capacity, accuracy in submodels["submodels"].items() if accuracy is not None
+    evaluation = outcome.rounds[-1]["evaluation"]
+    first, whole = measures_of(evaluation)[0], evaluation["global"]
+    submodels = ", ".join(
+        f"{capacity}: {first.text(value)}" for capacity, value in whole["submodels"].items() if value is not None
     )
-    console.print(f"accuracy on the test set: full model {submodels['full']:.3f}; submodels {accuracies}")
+    full = first.text(whole["full"])
+    console.print(f"{first.directed} on the test set: full model {full}; submodels {submodels}", soft_wrap=True)
 
 
 @contextmanager

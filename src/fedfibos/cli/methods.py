@@ -151,7 +151,8 @@ def costs_in(world: World, experiment: Experiment, alone: bool = False) -> Costs
     data = world.split.train.subset(torch.arange(2))
     rows: list[tuple[str, Cost]] = []
     left_out = []
-    local, budget = experiment.local, experiment.federation.budget
+    local = experiment.local.with_levels(world.population.capacities.table)
+    budget = experiment.federation.budget
     chosen_name = experiment.method.name.rpartition(":")[2]  # of a user's own, the class
     others = {} if alone else {name: method() for name, method in METHODS.items()}
     for name, chosen in (others | {chosen_name: world.method}).items():

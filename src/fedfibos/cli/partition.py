@@ -28,27 +28,36 @@ def show_partition(
     console: Console,
     warn: Callable[[str], None],
 ) -> None:
-    """Print classes and sizes, client by client, and draw them where a picture is asked for."""
+    """Print sizes and, where targets are classes, those of each client; draw them where a picture is asked for."""
     split = load_published(experiment, data_dir, warn)
     population = deal(experiment, split, warn)
     scheme, clients = experiment.data.partition.scheme, len(population)
     title = f"{experiment.data.name}, {scheme}, {clients} clients, seed {experiment.seed}"
     console.print(title, markup=False, highlight=False, soft_wrap=True)
-    if not split.has_classes:
-        if picture is not None:
-            raise ValueError(f"--picture draws the classes of clients, the targets of {split.name!r} are none")
-        console.print(how_dealt(population), soft_wrap=True)
-        return
-    counts = class_counts(population.parts, split.train.labels, len(split.classes))
-    console.print(_table(counts, population.test_parts.sizes(), split.classes))
+    tests = population.test_parts.sizes()
+    if split.has_classes:
+        counts = class_counts(population.parts, split.train.labels, len(split.classes))
+        console.print(_table(counts, tests, split.classes))
+    else:
+        counts = population.parts.sizes().unsqueeze(1)
+        console.print(_sizes(counts, tests))
     if len(counts) > CLIENTS:
         console.print(f"and {len(counts) - CLIENTS} clients more: --picture FILE shows all")
     console.print(how_dealt(population), soft_wrap=True)
     if picture is not None:
         from fedfibos.report.partition import draw_partition
 
-        draw_partition(counts, split.classes, picture)
+        draw_partition(counts, split.classes if split.has_classes else (), picture)
         console.print(f"picture: {picture}", markup=False, highlight=False, soft_wrap=True)
+
+
+def _sizes(counts: Tensor, tests: Tensor) -> Table:
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False)
+    for column in ("client", "train", "test"):
+        table.add_column(column, justify="right")
+    for client, (train,) in enumerate(counts[:CLIENTS].tolist()):
+        table.add_row(*map(str, (client, train, int(tests[client]))))
+    return table
 
 
 def _table(counts: Tensor, tests: Tensor, classes: tuple[str, ...]) -> Table:

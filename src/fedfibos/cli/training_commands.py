@@ -124,7 +124,13 @@ def sweep(
         Path | None,
         typer.Option(callback=not_an_option, help="Folder of the run directories; default: runs/FOLDER/STUDY."),
     ] = None,
-    only: Annotated[list[str] | None, typer.Option(help="axis=variant,... : a part of the grid; seed=0 too.")] = None,
+    only: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="AXIS=VARIANT,...",
+            help="A part of the grid: variants of one axis, or seed=0,1. Several axes: give the option again.",
+        ),
+    ] = None,
     workers: Workers = None,
     device: TrainOn = Device.cpu,
     engine: EngineOption = EngineName.embedded,

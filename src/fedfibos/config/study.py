@@ -215,6 +215,8 @@ def _selected(file: _File, only: Sequence[str]) -> tuple[Grid, tuple[int, ...]]:
             check_name("the axis of a selection", axis, [*file.grid, "seed"])
             known = file.grid.get(axis) or {str(seed): {} for seed in file.seeds}
             for name in wanted:
+                if name not in known and (other := name.partition("="))[1] and other[0] in (*file.grid, "seed"):
+                    raise ValueError(f"--only takes one axis, got {text!r}: give --only {name} as an option of its own")
                 check_name(f"a selection of {axis}", name, known)
         except ValueError as error:
             raise ExperimentError(str(error)) from None

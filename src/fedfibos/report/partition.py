@@ -15,6 +15,7 @@ from fedfibos.report.groups import Problem
 
 with extra("report"):
     import matplotlib
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure as Canvas
     from matplotlib.ticker import MaxNLocator
 
@@ -27,11 +28,12 @@ FORMATS = (".svg", ".png", ".pdf")
 
 
 def draw_partition(counts: Tensor, classes: tuple[str, ...], file: Path) -> None:
-    """Write the picture: classes by client, sizes above.
+    """Write the picture: classes by client, sizes above; without classes, sizes alone.
 
     Args:
-        counts: Training examples of each class of each client; int64, shape ``(clients, classes)``.
-        classes: Their names.
+        counts: Training examples of each class of each client; int64, shape ``(clients, classes)``. Without classes,
+            those of each client, shape ``(clients, 1)``.
+        classes: Their names; empty where the targets are none.
         file: ``.svg``, ``.png`` or ``.pdf``.
 
     Raises:
@@ -40,7 +42,7 @@ def draw_partition(counts: Tensor, classes: tuple[str, ...], file: Path) -> None
     if file.suffix.lower() not in FORMATS:
         raise ValueError(f"a picture must be one of {', '.join(FORMATS)}, got {str(file)!r}")
     with matplotlib.rc_context(STYLE):
-        figure = painted(counts, classes, WIDTH)
+        figure = painted(counts, classes, WIDTH) if classes else painted_sizes(counts, WIDTH)
         try:
             figure.savefig(file, dpi=200)
         except OSError as error:
@@ -49,12 +51,10 @@ def draw_partition(counts: Tensor, classes: tuple[str, ...], file: Path) -> None
 
 def painted(counts: Tensor, classes: Sequence[str], width: float) -> Canvas:
     """Sizes by client above classes by client, on a canvas of that width in inches."""
-    clients, number = counts.shape
+    number = len(classes)
     canvas = Canvas(figsize=(width, 1.6 + 0.16 * min(number, MOST_NAMED)), layout="constrained")
     sizes, grid = canvas.subplots(2, 1, sharex=True, height_ratios=(1, 2.5))
-    sizes.bar(range(clients), counts.sum(1).tolist(), width=0.9, color="#0072b2")
-    sizes.set_ylabel("examples")
-    sizes.spines[["top", "right"]].set_visible(False)
+    _bars(sizes, counts)
     numbers = counts.T.double().numpy()
     shown = grid.imshow(numbers, aspect="auto", interpolation="nearest", cmap="Blues", vmin=0, rasterized=True)
     grid.grid(False)
@@ -64,6 +64,21 @@ def painted(counts: Tensor, classes: Sequence[str], width: float) -> Canvas:
         grid.set_yticks(range(number), [name[:20] for name in classes])
     canvas.colorbar(shown, ax=grid, label="examples of the class", ticks=MaxNLocator(5, integer=True))
     return canvas
+
+
+def painted_sizes(counts: Tensor, width: float) -> Canvas:
+    """Sizes by client, on a canvas of that width in inches."""
+    canvas = Canvas(figsize=(width, 2.0), layout="constrained")
+    sizes = canvas.subplots()
+    _bars(sizes, counts)
+    sizes.set_xlabel("client")
+    return canvas
+
+
+def _bars(sizes: Axes, counts: Tensor) -> None:
+    sizes.bar(range(len(counts)), counts.sum(1).tolist(), width=0.9, color="#0072b2")
+    sizes.set_ylabel("examples")
+    sizes.spines[["top", "right"]].set_visible(False)
 
 
 def partition_figure(problem: Problem, slug: str) -> Figure | None:

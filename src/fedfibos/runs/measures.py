@@ -51,6 +51,11 @@ class Measure:
         return WORDS.get(first, first.replace("_", " ")) + space + rest
 
     @property
+    def directed(self) -> str:
+        """What it is called, and which way is better where that is not the usual one."""
+        return self.words if self.better == "higher" else f"{self.words} (lower is better)"
+
+    @property
     def heading(self) -> str:
         """With its unit, and with which way is better where that is not the usual one."""
         unit = " in %" if self.share else ""
