@@ -167,6 +167,8 @@ LIMITS = """## Limits
 
 ## Run it again
 
+Add `--only seed=0` for the runs on record alone.
+
     fedfibos sweep experiments/small/ag_news-channels.toml --out results/small/ag_news-channels
     fedfibos sweep experiments/small/cifar10-channels-ablation.toml --out results/small/cifar10-channels-ablation
     python tools/findings.py"""
