@@ -32,6 +32,7 @@ def faults(**environment: str) -> tuple[str, int]:
     return said, int(count)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="another C library than glibc")
 def test_freed_memory_is_used_again():
     done, count = faults()

@@ -84,7 +84,7 @@ def refused(command, here, capsys):
     return err
 
 
-@pytest.mark.slow_where("report", "axes", "diagnose", "audit", "methods")
+@pytest.mark.slow_where("report", "axes", "diagnose", "audit", "methods", "sweep", "export", "evaluate")
 @pytest.mark.parametrize("command", READERS)
 def test_a_file_that_is_none_is_one_line(here, capsys, command):
     for name, content in FILES.items():

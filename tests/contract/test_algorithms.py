@@ -56,7 +56,7 @@ def cohort(t, local, size=5, capacities=CAPACITIES):
     return clients
 
 
-@pytest.mark.slow_where("fedrolex", "fedbrb", "scaffold-adam")
+@pytest.mark.slow_where("fedrolex", "fedbrb", "fedavg", "scaffold-adam")
 def test_every_method_learns_under_it(name, algorithm):
     server, local, lr = algorithm
     method, model = METHODS[name](server_lr=lr), small_model()

@@ -22,7 +22,7 @@ from fedfibos.training import LocalTraining
 from fedfibos.types import Client, State
 from small_models import CAPACITIES, CLASSES, INPUT, MODELS, cohort, data, small_model
 
-pytestmark = pytest.mark.slow_where("resnet8")  # the others have all that it has; the zoo trains it too
+pytestmark = pytest.mark.slow_where("resnet8", "cnn")  # the zoo trains them too
 
 VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     **{name: (name, {}) for name in METHODS},

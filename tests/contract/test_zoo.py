@@ -13,7 +13,7 @@ from fedfibos.types import Client
 from zoo import ZOO, Batch, zoo
 
 
-@pytest.mark.slow_where("third_party_resnet", "fedavg", "depthwise")
+@pytest.mark.slow_where("third_party_resnet", "fedavg", "fedrolex", "depthwise")
 @pytest.mark.parametrize("name", [name for name in ZOO if name != "resnet8_group"])  # test_contract has that one
 @pytest.mark.parametrize("method_name", METHODS)
 def test_every_method_trains_on_every_model(name, method_name):

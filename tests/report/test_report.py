@@ -130,6 +130,7 @@ def test_a_browser_shows_all_of_it(runs, tmp_path, width):
         assert shown["tables"] > 0
 
 
+@pytest.mark.slow
 def test_an_earlier_report_leaves_nothing_behind(slices, tmp_path):
     folder = tmp_path / "page-files"
     folder.mkdir()

@@ -95,6 +95,7 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
 """
 
 
+@pytest.mark.slow
 def test_changing_a_row_takes_less_memory_than_a_row(tmp_path):
     done = subprocess.run([sys.executable, "-c", MEMORY, str(tmp_path)], capture_output=True, text=True, check=True)
     assert int(done.stdout) < 32_000 * 0.75  # KiB; a row is 32 MB

@@ -95,6 +95,7 @@ def test_a_fleet_of_whole_models_is_the_run_without_devices(tmp_path):
     )
 
 
+@pytest.mark.slow
 def test_equal_bytes_for_any_workers_and_after_an_interruption(tmp_path):
     three = experiment("federation.rounds=3", "local.nested=0.5", "run.checkpoint_every=1")
     one = simulate(three, tmp_path / "one", workers=1)

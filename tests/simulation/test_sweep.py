@@ -119,6 +119,7 @@ def test_a_derived_study_replaces_axes_and_overrides_all_before_the_variants(stu
         assert run.experiment.data.partition.alpha == 9.0
 
 
+@pytest.mark.slow
 def test_two_processes_share_a_study(study, tmp_path):
     """What one is at, the other leaves alone."""
     only = ["method=fiarse", "seed=1"]
