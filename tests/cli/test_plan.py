@@ -43,6 +43,15 @@ def test_json_has_the_same_in_numbers(capsys):
     assert sensor["seconds"] == pytest.approx(3 * 50 * sensor["macs"] / 1e5)
 
 
+def test_a_method_that_cannot_nest_is_left_out_with_the_reason(capsys):
+    assert main(["plan", FLEET, *TINY, DEVICES, "local.nested=0.5"]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    blocks = shown.partition("fedbrb: ")[2].partition("fiarse: ")[0]
+    assert blocks.startswith("slices of whole channels; 0 of 2 classes")
+    assert "sensor is left out: local.nested needs a method whose submodels nest" in blocks
+    assert "fiarse: masks of single weights; " in shown
+
+
 def test_this_machine_is_measured(capsys):
     assert main(["plan", FLEET, *TINY, DEVICES, "--measure", "method.name=fedavg"]) == 0
     shown = " ".join(capsys.readouterr().out.split())

@@ -15,7 +15,7 @@ from fedfibos.backend.determinism import reproducible
 from fedfibos.channels.costs import Bounded
 from fedfibos.common.formatting import bytes_text, short_text
 from fedfibos.config.devices import Device
-from fedfibos.method import Method
+from fedfibos.method import Method, extract_submodel
 from fedfibos.methods._slicing import step_memory
 from fedfibos.model import Model
 from fedfibos.round import submodel_for
@@ -126,7 +126,8 @@ class Costs:
         self._classes = classes
         self._known: dict[float, Cost | ValueError] = {}
         self._tried: dict[tuple[bool, bool], tuple[Upload, int]] = {}
-        self.whole_macs = forward_macs(self.model, self.params, self._submodel(1.0), work.data)
+        whole = extract_submodel(method, self.model, self.state, self.params, self._client(1.0))
+        self.whole_macs = forward_macs(self.model, self.params, whole, work.data)
 
     def with_examples(self, examples: int) -> Costs:
         """The same for clients that train on so many examples in a round; what is known of a submodel is shared."""
