@@ -121,8 +121,8 @@ def test_a_report_sets_methods_side_by_side_device_by_device(tmp_path):
     rows = {(line[0].text, line[1].text): [cell.text for cell in line[2:]] for line in table.rows}
     assert rows["FIARSE", "capacity"] == ["1", "left out", "left out"]
     assert rows["FIARSE", "global"][1:] == ["–", "–"]
-    assert "left out" not in rows["FedFIbOSChannels", "capacity"]
-    assert "–" not in rows["FedFIbOSChannels", "global"]
+    assert "left out" not in rows["FedFIbOS on channels", "capacity"]
+    assert "–" not in rows["FedFIbOS on channels", "global"]
     assert "10 % gateway, 40 % phone, 50 % watch" in table.title
 
 

@@ -27,7 +27,7 @@ DATA_NAMES = {
     "fashion_mnist": "Fashion-MNIST",
     DATA: "Flower fleet",
 }
-METHOD_NAMES = {"fedbrb": "FedBRB (our interpretation)"}
+METHOD_NAMES = {"fedbrb": "FedBRB (our interpretation)", "fedfibos-channels": "FedFIbOS on channels"}
 """Display names that are not the class's own; FedBRB has no public code, and every table says so."""
 
 
