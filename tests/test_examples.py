@@ -20,9 +20,11 @@ from fedfibos.config.study import load_study
 from fedfibos.data.images import TensorData
 from fedfibos.local import batch_indices
 from fedfibos.methods import FedFIbOS
+from fedfibos.methods._slicing import prefix
 from fedfibos.model import model_of
 from fedfibos.round import federated_round
 from fedfibos.runs.stored import experiment_of, stored_below
+from fedfibos.submodel import full
 from fedfibos.training import LocalTraining
 from fedfibos.types import Client
 
@@ -112,6 +114,25 @@ def test_the_metric_of_ones_own_is_the_accuracy_on_record(tmp_path, monkeypatch,
     assert re.fullmatch(
         r"World\(FedFIbOS\(.*\), [\d,]+ parameters, 20 clients, 1,437 training and 360 test .*\)", repr(world)
     )
+
+
+@pytest.mark.slow
+def test_a_slice_of_the_pretrained_network_is_the_network_without_the_other_channels():
+    """EfficientNet-Lite0: depthwise convolutions pass channels on, blocks of a stage add to the same ones."""
+    example = load("pretrained")
+    images = torch.randn(4, 3, 32, 32, generator=torch.Generator().manual_seed(0))
+    model = model_of(example.efficientnet_lite0(100, (3, 32, 32), size=32), example=images)
+    assert (len(model.axes.sizes), model.axes.sizes["network._blocks.15._expand_conv"]) == (24, 1152)
+    held, flat = prefix(model, 0.25), model.initial_params().flat
+    assert (model.layout.num_maskable, held.num_held) == (3_457_092, 883_721)
+    cut = model.workspace(held).load(held.gather(flat)).eval()
+    with torch.no_grad():
+        got = cut(images).clone()
+        zeroed = torch.zeros_like(flat).index_copy(0, held.index, held.gather(flat))
+        wanted = model.workspace(full(model.layout)).load(zeroed).eval()(images)
+    assert got.shape == (4, 100)
+    assert got.abs().max() > 0.1
+    torch.testing.assert_close(got, wanted, rtol=1e-3, atol=1e-3)
 
 
 def tool(name, monkeypatch):
