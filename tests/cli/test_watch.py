@@ -125,9 +125,19 @@ def test_a_run_without_a_round_yet(fleet):
     assert "no round yet" in console.file.getvalue()
 
 
-def test_what_is_no_run_is_one_line(tmp_path, capsys):
-    assert main(["watch", str(tmp_path), "--once"]) == 2
-    assert "must be a run directory, it has no config.toml" in capsys.readouterr().err
+def test_what_is_no_run_is_one_line_that_names_one(tmp_path, fleet, capsys):
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "file").touch()
+    for command in (["watch", "--once"], ["evaluate"], ["audit"], ["diagnose"]):
+        for name, why in (
+            ("nowhere", "it does not exist"),
+            ("file", "it is a file"),
+            ("empty", "it has no config.toml"),
+            (".", f"it has no config.toml; it holds some, such as {fleet}"),
+        ):
+            path = fleet.parent if name == "." else tmp_path / name
+            assert main([*command, str(path)]) == 2
+            assert capsys.readouterr().err == f"fedfibos: {path} must be a run directory, {why}\n"
 
 
 def test_a_run_says_json_lines_on_request(tmp_path, capsys):

@@ -307,8 +307,9 @@ def test_bad_settings_are_one_line(minimal, override, message):
     [
         ("[model", "is not valid TOML"),
         ("[modell]\n", "unknown key 'modell'; did you mean 'model'?"),
-        ("", "model.name is missing"),
-        ('[model]\nname = "mlp"\n', "federation.clients is missing"),
+        ("", "model.name is missing: it must be one of 'mlp', 'cnn', "),
+        ('[model]\nname = "mlp"\n', "federation.clients is missing, and has no default"),
+        (MINIMAL.replace('name = "fedfibos"', ""), "method.name is missing: it must be one of 'fedavg', "),
         ("base = 3\n", "base must be the name of a file, got 3"),
         ('base = "wrong.toml"\n', "base must not lead back to the same file"),
         (MINIMAL + "[local]\nlr = true\n", "local.lr must be a number, got true"),

@@ -144,7 +144,7 @@ def test_the_two_kinds_of_run_directory_are_told_apart(tmp_path, capsys):
     for run, more, reason in (
         ("flower", [], "is the run directory of a Flower app: pass --app"),
         ("simulated", app, "is a run directory of the simulator: leave out --app"),
-        ("none", app, "is no run directory: it has no config.toml"),
+        ("none", app, "must be a run directory, it has no config.toml"),
     ):
         out = str(tmp_path / "a.onnx")
         assert main(["export", str(tmp_path / run), "--capacity", "0.25", "--out", out, *more]) == 2

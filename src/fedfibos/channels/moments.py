@@ -93,12 +93,24 @@ def _samples(axes: Axes) -> list[dict[str, int]]:
 
 def _curves(pieces: Sequence[Terms], order: Sequence[int], widths: Sequence[Mapping[str, int]]) -> NDArray[np.float64]:
     """Bytes alive after each thing that happens, at each of the widths; shape ``(widths, order)``."""
-    kinds = {id(terms): Cost(terms) for terms in pieces}
-    at = [{key: float(cost.at(of)) for key, cost in kinds.items()} for of in widths]
-    sizes = np.array([[known[id(terms)] for terms in pieces] for known in at])
+    columns = {axis: np.array([each[axis] for each in widths], dtype=np.float64) for axis in widths[0]}
+    kinds = {id(terms): terms for terms in pieces}
+    at = {key: _sizes(terms, columns, len(widths)) for key, terms in kinds.items()}
+    sizes = np.stack([at[id(terms)] for terms in pieces], axis=1)
     signs = np.array([1 if number >= 0 else -1 for number in order])
     curves: NDArray[np.float64] = np.cumsum(sizes[:, [n if n >= 0 else ~n for n in order]] * signs, axis=1)
     return curves
+
+
+def _sizes(terms: Terms, columns: Mapping[str, NDArray[np.float64]], count: int) -> NDArray[np.float64]:
+    """Of one tensor at all of the widths, in floating point: they only choose among moments."""
+    total = np.zeros(count)
+    for lengths, factor in terms.items():
+        product = np.full(count, float(factor))
+        for length in lengths:
+            product *= length.constant + sum(each * columns[axis] for axis, each in length.each)
+        total += product
+    return total
 
 
 def _largest(curves: NDArray[np.float64]) -> list[int]:

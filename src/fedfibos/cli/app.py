@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from functools import cache
 from importlib.metadata import version
 from typing import Annotated
 
@@ -62,7 +63,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run(arguments: list[str]) -> int:
     """Parse and carry out; what goes wrong is raised, which Click's own ``main`` would answer in ways of its own."""
-    command = typer.main.get_command(app)
+    command = _command()
     if wrong := next((text for text in arguments if "\0" in text), None):
         raise click.UsageError(f"an argument must not have a null character, got {wrong[:200]!r}")
     try:
@@ -70,6 +71,11 @@ def _run(arguments: list[str]) -> int:
             return int(command.invoke(context) or 0)
     except click.exceptions.Exit as end:  # --help, --version
         return end.exit_code
+
+
+@cache  # Typer reads the signature of every command anew
+def _command() -> click.Command:
+    return typer.main.get_command(app)
 
 
 def _show_version(wanted: bool) -> None:

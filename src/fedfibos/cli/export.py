@@ -30,6 +30,7 @@ from fedfibos.model import Model
 from fedfibos.runs.checkpoint import At, Checkpoint, CheckpointStore
 from fedfibos.runs.files import CONFIG
 from fedfibos.runs.record import RunDirectory
+from fedfibos.runs.stored import no_run
 from fedfibos.simulation.reopen import reopen
 from fedfibos.submodel import Submodel
 from fedfibos.training import LocalTraining
@@ -294,7 +295,7 @@ def _settings(run: Path) -> dict[str, Any]:
     """What a run directory says of itself."""
     path = run / CONFIG
     if not path.is_file():
-        raise ValueError(f"{run} is no run directory: it has no {CONFIG}")
+        raise no_run(run)
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except (ValueError, RecursionError) as error:

@@ -125,7 +125,7 @@ def _translated(error: ValidationError, path: str) -> ExperimentError:
             return ExperimentError(f"{key}: {cause}", f"{key}.{cause.field}")
         return _named(str(cause), getattr(cause, "key", ""), key, first["input"])
     if first["type"] == "missing":
-        return ExperimentError(f"{key} is missing", key)
+        return ExperimentError(f"{key} is missing, and has no default", key)
     kind = max((k for k in WANTED if first["type"].startswith(k)), key=len, default="")
     wanted = WANTED[kind].format(**first.get("ctx", {})) if kind else first["msg"]
     got, near = first["input"], ""

@@ -1,9 +1,9 @@
-"""One experiment: every setting of a run, validated, and the TOML file it is device_tables in."""
+"""One experiment: every setting of a run, validated, and the TOML file it is written in."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ from typing import Any
 import tomli_w
 from pydantic.dataclasses import dataclass
 
-from fedfibos.common.validation import ExperimentError, checked
+from fedfibos.common.validation import ExperimentError, checked, listed
 from fedfibos.config.capacities import Capacities
 from fedfibos.config.choices import MethodChoice, ModelChoice
 from fedfibos.config.devices import device_tables
@@ -22,6 +22,8 @@ from fedfibos.config.limits import CONFIG, Seed
 from fedfibos.config.sections import ABSENT, SECTIONS, Checkpoints, Data, Evaluation, Run
 from fedfibos.config.task import TaskChoice
 from fedfibos.method import Method
+from fedfibos.methods import METHODS
+from fedfibos.models import MODELS
 from fedfibos.privacy.settings import Privacy
 from fedfibos.server.settings import Server
 from fedfibos.training import LocalTraining
@@ -133,7 +135,7 @@ def _file(path: Path) -> Path:
 
 
 def to_toml(experiment: Experiment) -> str:
-    """The experiment as a file with every setting device_tables out; loading it gives the same experiment."""
+    """The experiment as a file with every setting written out; loading it gives the same experiment."""
     values = dataclasses.asdict(experiment)
     federation = values["federation"]
     federation["capacities"] = {str(c): s for c, s in experiment.federation.capacities.items()}
@@ -150,7 +152,7 @@ def to_toml(experiment: Experiment) -> str:
 
 
 def _without_none(values: dict[str, Any]) -> dict[str, Any]:
-    """TOML has no null: what is not set is not device_tables."""
+    """TOML has no null: what is not set is not written."""
     return {
         key: _without_none(value) if isinstance(value, dict) else value
         for key, value in values.items()
@@ -171,6 +173,9 @@ def _build(values: Mapping[str, Any], layers: Sequence[Layer], own_code: bool) -
             if section in ABSENT and section not in values:
                 continue
             given = dict(values.get(section, {}))
+            if section in NAMED and "name" not in given:
+                wanted = f"{listed(NAMED[section])}, or your own as module:name"
+                raise ExperimentError(f"{section}.name is missing: it must be {wanted}", f"{section}.name")
             if section in ("method", "task"):
                 settings = {key: given.pop(key) for key in list(given) if key not in ("name", "preset")}
                 given["settings"] = settings
@@ -180,6 +185,10 @@ def _build(values: Mapping[str, Any], layers: Sequence[Layer], own_code: bool) -
     except ExperimentError as error:
         raise ExperimentError(f"{source_of(layers, error.key)}: {error}") from None
     return Experiment(**built)
+
+
+NAMED: Mapping[str, Collection[str]] = {"model": MODELS, "method": METHODS}
+"""Sections that need a name -> the names of what is built in."""
 
 
 def _resolved(choice: Data | TaskChoice | ModelChoice | MethodChoice, section: str) -> Any:

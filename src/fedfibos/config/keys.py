@@ -29,7 +29,7 @@ def check_keys(values: Mapping[str, Any], merged: Mapping[str, Any]) -> None:
             raise ValueError(f"{section} must be a table, got {content!r}")
         for key, value in content.items():
             paths = [f"{section}.{key}"]
-            if f"{section}.{key}." in {known[: len(paths[0]) + 1] for known in keys}:
+            if any(known.startswith(f"{section}.{key}.") for known in keys):
                 if not isinstance(value, dict):
                     raise ValueError(f"{section}.{key} must be a table, got {value!r}")
                 paths = [f"{section}.{key}.{inner}" for inner in value]

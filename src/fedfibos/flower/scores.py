@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 
 import torch
@@ -132,5 +133,10 @@ class HeldScore:
 
     def _fingerprint(self) -> str:
         """Of what makes another run: the server may go on with another deadline, or with more rounds."""
-        fixed = json.dumps(fixed_settings(self.task.settings), sort_keys=True)
-        return hashlib.sha256(fixed.encode()).hexdigest()[:16]
+        return _fingerprint(self.task.settings)
+
+
+@lru_cache(maxsize=4)  # a device asks for its own app's with every message
+def _fingerprint(settings: str) -> str:
+    fixed = json.dumps(fixed_settings(settings), sort_keys=True)
+    return hashlib.sha256(fixed.encode()).hexdigest()[:16]

@@ -128,7 +128,12 @@ def _call(trial: TrialCopy, example: Inputs, training: bool) -> _Call:
 
 def _streams() -> dict[str, object]:
     """Where the global random streams are that torch does not know."""
-    return {"random": random.getstate(), "numpy.random": repr(np.random.get_state())}  # noqa: NPY002
+    return {"random": random.getstate(), "numpy.random": _comparable(np.random.get_state())}  # noqa: NPY002
+
+
+def _comparable(state: Any) -> tuple[object, ...]:
+    """A state of NumPy's older generator, whose words are an array."""
+    return tuple(part.tobytes() if isinstance(part, np.ndarray) else part for part in state)
 
 
 def _alike(one: Tensor, other: Tensor) -> bool:
@@ -165,7 +170,7 @@ STATES: dict[type, Callable[[Any], object]] = {
     torch.Generator: lambda value: value.get_state().numpy().tobytes(),
     random.Random: lambda value: value.getstate(),
     np.random.Generator: lambda value: repr(value.bit_generator.state),
-    np.random.RandomState: lambda value: repr(value.get_state()),
+    np.random.RandomState: lambda value: _comparable(value.get_state()),
 }
 """What is state once it changes: kind -> its value, in a form that can be compared later."""
 

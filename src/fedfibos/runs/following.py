@@ -14,9 +14,9 @@ from fedfibos.config.capacities import Capacities
 from fedfibos.config.experiment import Experiment
 from fedfibos.round import sample, sample_poisson
 from fedfibos.runs.files import CONFIG, FINAL, ROUNDS
-from fedfibos.runs.reading import RecordError, parse_object
+from fedfibos.runs.reading import parse_object
 from fedfibos.runs.shapes import LINE_SHAPE
-from fedfibos.runs.stored import experiment_of, settings_of
+from fedfibos.runs.stored import experiment_of, no_run, settings_of
 
 RECENT = 20
 """Rounds whose mean time says how long the others will take."""
@@ -91,7 +91,7 @@ class Following:
             RecordError: It is no run directory.
         """
         if not (run / CONFIG).is_file():
-            raise RecordError(f"{run} must be a run directory, it has no {CONFIG}")
+            raise no_run(run)
         self.run, self.seen, self._offset = run, Seen(), 0
         settings = settings_of(run)
         self.total: int = settings["federation"]["rounds"]

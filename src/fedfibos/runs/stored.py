@@ -39,6 +39,22 @@ def is_stored(path: Path) -> bool:
     return path.exists() or (not (path.parent / CONFIG).exists() and _in_archive(path) is not None)
 
 
+DEEPEST = 4
+"""How far below a study's folder its runs lie, as in split/mix/method/seed."""
+
+
+def no_run(path: Path) -> RecordError:
+    """That a path is no run directory, in one line: what it is, and what to name instead."""
+    wanted = f"{path} must be a run directory"
+    if not path.exists():
+        return RecordError(f"{wanted}, it does not exist")
+    if not path.is_dir():
+        return RecordError(f"{wanted}, it is a file")
+    below = (found for depth in range(1, DEEPEST + 1) for found in sorted(path.glob("*/" * depth + CONFIG)))
+    inner = next((found.parent for found in below), None)
+    return RecordError(f"{wanted}, it has no {CONFIG}" + (f"; it holds some, such as {inner}" if inner else ""))
+
+
 def stored_below(folder: Path, name: str) -> list[Path]:
     """All files of that name in run directories below a folder (or archive), in order.
 

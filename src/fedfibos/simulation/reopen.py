@@ -11,8 +11,7 @@ from fedfibos.runs.checkpoint import At
 from fedfibos.runs.files import CONFIG
 from fedfibos.runs.made import latest_environment
 from fedfibos.runs.own_code import own_code, warn_of_changes
-from fedfibos.runs.reading import RecordError
-from fedfibos.runs.stored import experiment_of, is_stored
+from fedfibos.runs.stored import experiment_of, is_stored, no_run
 from fedfibos.simulation import Checkpoint, CheckpointStore, World, build_world
 
 
@@ -53,7 +52,7 @@ def reopen(
         ValueError, FileNotFoundError: As of :func:`fedfibos.simulation.build_world`.
     """
     if not is_stored(run / CONFIG):
-        raise RecordError(f"{run} must be a run directory, it has no {CONFIG}")
+        raise no_run(run)
     experiment = experiment_of(run)
     if latest := latest_environment(run):
         warn_of_changes(run, latest, own_code(to_toml(experiment)), warn)
