@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections import OrderedDict
 from collections.abc import Iterator
 from typing import Any
 
@@ -20,18 +21,26 @@ def copy_module(module: nn.Module, made: dict[int, Any] | None = None) -> nn.Mod
     """
     known = {} if made is None else made
     for owner in module.modules():
-        for tensor in _computed(list(vars(owner).values())):
-            known.setdefault(id(tensor), tensor.detach().clone())
+        for value in vars(owner).values():
+            if type(value) in (OrderedDict, dict) and not value:
+                # A dozen empty tables of hooks a module, on which deepcopy spends half of its time.
+                known.setdefault(id(value), type(value)())
+            elif isinstance(value, KINDS):
+                for tensor in _computed(value):
+                    known.setdefault(id(tensor), tensor.detach().clone())
     return copy.deepcopy(module, known)
 
 
-def _computed(values: list[Any]) -> Iterator[Tensor]:
-    """Tensors with a history, among values and in the containers among them."""
-    for value in values:
-        if isinstance(value, Tensor):
-            if not value.is_leaf:
-                yield value
-        elif isinstance(value, list | tuple):
-            yield from _computed([each for each in value if isinstance(each, Tensor)])
-        elif isinstance(value, dict):
-            yield from _computed([each for each in value.values() if isinstance(each, Tensor)])
+def _computed(value: object) -> Iterator[Tensor]:
+    """Tensors with a history: the value, or what it contains."""
+    if isinstance(value, Tensor):
+        if not value.is_leaf:
+            yield value
+    elif isinstance(value, KINDS):
+        for each in value.values() if isinstance(value, dict) else value:
+            if isinstance(each, Tensor) and not each.is_leaf:
+                yield each
+
+
+KINDS = (Tensor, list, tuple, dict)
+"""What may hold a tensor that was computed."""
