@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import torch
 
 from fedfibos.data.images import TensorData
@@ -22,6 +24,7 @@ MODELS = {
 }
 
 
+@cache  # a model is a value; deriving its axes takes most of a short test
 def small_model(name: str = "mlp") -> Model:
     """One of :data:`MODELS`; of ``mlp-held-head`` every client holds the classifier whole."""
     module = MODELS[name]()
