@@ -131,10 +131,10 @@ def test_what_a_wrapped_module_says_of_itself_is_not_the_wrappers_word():
 
 @pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing.*:FutureWarning")  # peft asks transformers for it
 def test_peft_models_train_as_they_are():
+    """A BERT with LoRA on queries and values, whose new classifier is trained whole."""
     import peft  # both take seconds, which other tests need not wait for
     import transformers
 
-    """A BERT with LoRA on queries and values, whose new classifier is trained whole."""
     torch.manual_seed(0)
     sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
     config = transformers.BertConfig(vocab_size=50, max_position_embeddings=16, num_labels=3, **sizes)
