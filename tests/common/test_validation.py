@@ -27,7 +27,7 @@ class Outer:
         ({"inner": {"size": "3"}}, "study.inner.size must be an integer, got '3'", "study.inner.size"),
         ({"inner": {"rate": True}}, "study.inner.rate must be a number, got true", "study.inner.rate"),
         ({"inner": 3}, "study.inner must be a table, got 3", "study.inner"),
-        ({}, "study.inner is missing", "study.inner"),
+        ({}, "study.inner is missing, and has no default", "study.inner"),
         ({"inner": {}, "names": "a"}, "study.names must be an array, got 'a'", "study.names"),
         (
             {"inner": {"kind": "maen"}},
