@@ -13,7 +13,7 @@ demo: install
 test: install lint
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow" --durations=5
 
-# Unit tests of the rooms that most edits touch, in half a minute on two cores; nothing is installed or linted.
+# Unit tests of the rooms that most edits touch, in under a minute on two cores; nothing is installed or linted.
 # T chooses others: make fast T=tests/flower
 T ?= tests/channels tests/common/test_formatting.py tests/config tests/data tests/methods tests/test_design.py \
 	tests/test_submodel.py tests/wire
@@ -45,7 +45,7 @@ test-flower: install
 	FEDFIBOS_RECORD=results/flower $(BIN)/python -m pytest --no-header -vv -m slow tests/flower --durations=0 \
 		> results/flower/test-flower.txt; status=$$?; cat results/flower/test-flower.txt; exit $$status
 
-# Every speed and memory figure of docs/explanation/performance.md; peers get environments of their own, outside the tree.
+# What docs/explanation/performance.md shows of speed and memory; peers get environments of their own, outside the tree.
 bench: install
 	$(BIN)/python benchmarks/bench.py
 	$(BIN)/python benchmarks/performance.py

@@ -1,317 +1,218 @@
-"""Write docs/explanation/performance.md from results/bench: ``python benchmarks/performance.py``."""
+"""Write docs/explanation/performance.md and its page of all tables from results/bench.
+
+``python benchmarks/performance.py``
+"""
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
+from statistics import median
 from typing import Any
 
-from workloads import WORKLOADS as BENCHED
+import performance_tables
+from performance_tables import ROOT, SECTIONS, WORKLOADS, counted, load, spread, table
 
-ROOT = Path(__file__).parent.parent
-RESULTS, PAGE = ROOT / "results" / "bench", ROOT / "docs" / "explanation" / "performance.md"
+PAGE = ROOT / "docs" / "explanation" / "performance.md"
 
-WORKLOADS = {
-    "tiny_mlp": "MLP 20-64-4, 10 clients × 7 steps of 32",
-    "cnn": "CNN, 10⁵ parameters, 5 clients × 7 steps of 32",
-    "resnet8": "ResNet-8, 5 clients × 7 steps of 32",
-    "resnet18": "ResNet-18, 11.2 M, 2 clients × 3 steps of 20",
-    "mlp_11m": "MLP, 11.0 M, 5 clients × 20 steps of 32",
-    "mlp_11m_1_step": "the same, 1 step a client",
-}
-MASKED = {
-    name: name for name in ("fiarse, its authors' code", "fiarse, as released", "fiarse, as in its paper", "fedfibos")
-}
-SIDES = {"fedavg": "FedAvg", "fedfibos": "FedFIbOS, selection included"}
+INTRODUCTION = """This page answers five questions about speed and memory:
 
+- [What does a round cost, beside a plain loop?](#what-does-a-round-cost-beside-a-plain-loop)
+- [What does a device need?](#what-does-a-device-need)
+- [What does a cluster cost?](#what-does-a-cluster-cost)
+- [What is slow, and what is fast?](#what-is-slow-and-what-is-fast)
+- [How was it measured?](#how-was-it-measured)
 
-def load(piece: str) -> dict[str, Any] | None:
-    """A piece's results, or None where it was not run."""
-    path = RESULTS / f"{piece}.json"
-    content: dict[str, Any] | None = json.loads(path.read_text()) if path.is_file() else None
-    return content
+[All tables](evidence/performance.md) has the rest: memory for the scores of clients, fleets of a million clients,
+selection, other libraries, another processor. `python benchmarks/performance.py` generates both pages from
+`results/bench`. A cell shows the median, with the least and the most in brackets."""
 
+ROUND = """A *plain loop* is the least that a round can take: one module, `torch.optim.SGD`, and the batches of one
+client after another. It has no masks and no averaging. The table has the processor time of a round of this
+library, as a multiple of the plain loop's. Below 1 the library is faster. The plain loop trains the whole model
+for every client; in the library, clients have the capacities 1, 1/2, 1/4, 1/8 and 1/16 in turn.
 
-def table(head: list[str], rows: list[list[str]]) -> str:
-    """A Markdown table."""
-    lines = [head, ["---", *["---:"] * (len(head) - 1)], *rows]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+For convolutional models a round costs about as much as the plain loop. It costs more where a step does little
+arithmetic with each parameter, as in a large MLP, because FedFIbOS passes over all parameters more often.
+Selecting, checking and averaging are done once for each client. They show if a client trains for few steps."""
 
+DEVICE = """The table has the peak memory of a client's process over Flower, in MiB, as the operating system counts
+it. The process trains ResNet-18 (11.2 million parameters) for three steps on batches of 20 examples. A *slice* of
+a small capacity is a small network. A *mask* is trained in the shape of the whole model, so it saves bytes but no
+memory. A dash was not measured."""
 
-def spread(values: list[float], digits: int = 3) -> str:
-    """Median (least to most)."""
-    middle, least, most = (f"{value:.{digits}g}" for value in values)
-    return f"{middle} ({least} to {most})"
+AFTER_DEVICE = """`fedfibos methods` prints an upper bound of this memory for your model, and `fedfibos plan` says
+which devices can take part ([Plan a fleet](../how-to/plan_fleet.md)). [Submodels that fit the
+device](devices.md#what-a-device-needs) explains the bound. [Export](../how-to/export.md#how-small-how-fast) has
+the size and the speed of exported models. [Bytes](../reference/bytes.md) has what a round sends."""
 
+CLUSTER = """With `--engine ray`, clients train on a Ray cluster. The table compares it with the default engine,
+both with two processes on one machine. Other work slowed this machine down, so only the ratio counts. Starting Ray
+is not counted.
 
-def made(content: dict[str, Any]) -> str:
-    """How a piece was measured, in one line."""
-    of = content["made"]
-    return (
-        f"`{' '.join(of['command'])}`: {content['repeats']} turns; torch {of['torch']}, numpy {of['numpy']}, "
-        f"{of['cores']} cores of {of['cpu']}, load average {content['load']:.1f}, commit {(of['commit'] or '?')[:12]}"
-        f"{' with local changes' if (of['commit'] or '').endswith('-dirty') else ''}."
-    )
+A cluster pays if a client's training takes much longer than sending its update. [Run on a
+cluster](../how-to/cluster.md#what-bounds-a-larger-cluster) computes what this means for more nodes."""
 
+SLOW = """Above 1 is slower than what it is compared with, below 1 is faster. The table has processor time. Two
+rows with several processes, Flower's simulation and two workers, have wall time."""
 
-def ratios(content: dict[str, Any], sides: dict[str, str], base: str, label: str | None = None) -> str:
-    """One row for each workload and side: ratio of processor time and of wall time to the base, and its seconds.
-
-    ``label`` names the workload where a piece changes it.
-    """
-    rows = []
-    for workload, result in content["rows"].items():
-        if "skipped" in result:
-            rows.append([WORKLOADS.get(workload, workload), result["skipped"], "", "", ""])
-            continue
-        for side, title in sides.items():
-            cpu = spread(result[side]["cpu"]["ratio"]) if "cpu" in result[side] else "–"
-            wall = spread(result[side]["wall"]["ratio"])
-            rows.append(
-                [
-                    label or WORKLOADS.get(workload, workload),
-                    title,
-                    cpu,
-                    wall,
-                    f"{result[base]['wall']['seconds'][0]:.3g}",
-                ]
-            )
-    return table(["workload", "side", "processor time", "wall time", f"{base}, s a round"], rows)
+MEASURED = """The sides of a comparison run in turn, in one process with one torch thread. One *turn* runs each
+side once, and gives one ratio. The tables have the median, the least and the most of these ratios. Other work on
+the machine changes processor time least. *Load* is the load average when the measurement ended. Each record is
+`results/bench/NAME.json`; the command makes it again. A commit is *changed* if files were changed when the
+measurement was made."""
 
 
-def floors(content: dict[str, Any]) -> str:
-    """The least that the engine's ratio can be: the bare loop's round and the passes that FedFIbOS adds to it."""
-    engine, rows = load("engine"), []
-    for name, result in content["rows"].items():
-        sgd, ours = (result[side]["cpu"]["seconds"][0] for side in ("sgd", "fedfibos"))
-        least = "–"
-        if engine is not None:
-            of = BENCHED[name]
-            least = (
-                f"{1 + (ours - sgd) * of.clients * of.steps / engine['rows'][name]['bare']['cpu']['seconds'][0]:.3f}"
-            )
-        rows.append([WORKLOADS[name], f"{1000 * sgd:.3g}", f"{1000 * ours:.3g}", least])
-    return table(["workload", "SGD's update, ms a step", "with FedFIbOS's passes, ms", "floor of the ratio"], rows)
-
-
-def selection(content: dict[str, Any]) -> str:
-    """Selection over 11.2 million scores."""
-    rows = []
-    for task, sides in content["rows"]["11.2M scores"].items():
-        for side, kinds in sides.items():
-            cpu = kinds["cpu"]
-            rows.append([task, side, f"{1000 * cpu['seconds'][0]:.3g}", spread(cpu["ratio"])])
-    return table(["share or task", "side", "ms of processor time", "ratio"], rows)
-
-
-def upload_checks(content: dict[str, Any]) -> str:
-    """One look at 11.2 million parameters, by the obvious operations and by the library's."""
-    rows = []
-    for question, sides in content["rows"]["11.2M parameters"].items():
-        ms = [f"{1000 * sides[side]['cpu']['seconds'][0]:.3g}" for side in ("obvious", "fedfibos")]
-        rows.append([question, *ms, spread(sides["fedfibos"]["cpu"]["ratio"])])
-    return table(["question", "obvious, ms", "fedfibos, ms", "ratio"], rows)
-
-
-def workers(content: dict[str, Any]) -> str:
-    """Wall time of two at once over one after the other."""
-    (row,) = content["rows"].values()
-    rows = []
-    for title, side in (("FedFIbOS, two workers", "two"), ("two bare loops at once", "bare, at once")):
-        ratio = row[side]["wall"]["ratio"]
-        rows.append([title, spread(ratio), f"{1 / ratio[0]:.2f}"])
-    return table(["", "wall time", "times faster"], rows)
-
-
-def compile_gain(content: dict[str, Any]) -> str:
-    """Ratio of processor time, and what compiling took."""
-    rows = []
-    for name, row in content["rows"].items():
-        if "skipped" in row:
-            rows.append([WORKLOADS.get(name, name), row["skipped"], ""])
-            continue
-        first = row["first_call_seconds"]
-        rows.append([WORKLOADS.get(name, name), spread(row["compiled"]["cpu"]["ratio"]), f"{first:.0f}"])
-    return table(["workload", "processor time", "first call, s"], rows)
-
-
-def population(content: dict[str, Any]) -> str:
-    """Rounds of 1,000 clients out of more and more."""
+def against_plain() -> str:
+    """A round of the library over one of the plain loop, by workload."""
     rows = [
-        [f"{int(n):,}", spread(row["cpu"]["seconds"]), spread(row["wall"]["seconds"]), f"{row['grown_mib']:.0f}"]
-        for n, row in content["rows"].items()
+        [
+            WORKLOADS[name],
+            *(spread(result[side]["cpu"]["ratio"]) for side in ("fedavg", "fedfibos")),
+            f"{result['bare']['cpu']['seconds'][0]:.3g}",
+        ]
+        for name, result in content("engine")["rows"].items()
     ]
-    return table(["registered", "processor s a round", "wall s a round", "MiB over the start"], rows)
+    return table(["workload", "FedAvg", "FedFIbOS", "plain loop, s a round"], rows)
 
 
-def homes(content: dict[str, Any]) -> str:
-    """Peak memory of keeping scores."""
-    rows = [
-        [home, f"{row['clients']}", f"{row['peak_gib']:.2f}", f"{row['disk_gb']:.1f}"]
-        for home, row in content["rows"].items()
-    ]
-    return table(["home", "clients", "peak resident GiB", "disk GB"], rows)
+def device_memory() -> str:
+    """MiB of a client's process, by method and capacity."""
+    runs = content("device_memory")["runs"]
+    peaks = {(run["method"], run["capacity"]): run["peak_mib"] for run in runs if run["outline"]}
+    imports = median(run["torch_mib"] + run["imports_mib"] for run in runs)
+    rows = [["Python, torch and Flower alone", "–", *[f"{imports:.0f}"] * 3]]
+    for method, title, kind in (
+        ("fedfibos-channels", "FedFIbOS on channels", "slice"),
+        ("heterofl", "HeteroFL", "slice"),
+        ("fedfibos", "FedFIbOS", "mask"),
+        ("fiarse", "FIARSE", "mask"),
+        ("fedavg", "FedAvg", "whole"),
+    ):
+        cells = [peaks.get((method, capacity)) for capacity in (0.0625, 0.25, 1.0)]
+        rows.append([title, kind, *("–" if cell is None else f"{cell:.0f}" for cell in cells)])
+    return table(["method", "a client holds a", "capacity 1/16", "1/4", "1"], rows, ("a client holds a",))
 
 
-def halves(content: dict[str, Any]) -> str:
-    """What rounding to two bytes changes in selections."""
-    rows = [
-        [f"{float(capacity):g}", f"{100 * mean:.4f} %", f"{100 * row['largest'][capacity]:.4f} %"]
-        for row in content["rows"].values()
-        for capacity, mean in row["mean"].items()
-    ]
-    return table(["capacity", "mean over clients", "largest"], rows)
+def cluster() -> str:
+    """A round on Ray over one of the default engine."""
+    titles = {"tiny_mlp": "MLP, 1,604 parameters", "resnet18": "ResNet-18, 11.2 M", "mlp_11m": "MLP, 11.0 M"}
+    rows = []
+    for name, row in content("ray")["rows"].items():
+        ratio = [median(row["ratios"]), min(row["ratios"]), max(row["ratios"])]
+        seconds = [f"{row['seconds'][side]:.3g}" for side in ("embedded", "ray")]
+        rows.append([titles[name], f"{row['clients']} × {row['steps']}", *seconds, spread(ratio)])
+    return table(["model", "clients × steps", "default engine, s a round", "Ray, s a round", "ratio"], rows)
 
 
-SECTIONS: list[tuple[str, str, str, Any]] = [
-    (
-        "engine",
-        "One worker against a bare loop",
-        "How much slower is a round of this library than plain training? The *bare loop* is plain training, and the "
-        "least that a round can take: one module, `torch.optim.SGD` and the same batches. It has no masks and no "
-        "averaging, and copies nothing but a client's start values. It trains the whole model for every client. In "
-        "the library, clients have the capacities 1, 1/2, 1/4, 1/8, 1/16 in turn. Both sides keep freed memory for "
-        "later use, as the command line does. The ratio is the library's time over that of the bare loop. Below 1 "
-        "means that the library is faster.",
-        lambda c: ratios(c, SIDES, "bare"),
-    ),
-    (
-        "floors",
-        "The floor of FedFIbOS",
-        "A step of FedFIbOS passes over all parameters more often than a step of SGD. It also adds up squared "
-        "gradients, and multiplies the update by the mask. These extra passes set a floor for the ratio. The time "
-        "above the floor is spent once for each client, not in each step: on selecting, on gathering the client's "
-        "values, on the update and on the sums.",
-        floors,
-    ),
-    (
-        "engine_xeon",
-        "The same on another processor",
-        "The first table again, on an Intel Xeon. Its arithmetic is faster in comparison with its memory. So passes "
-        "over the parameters take a larger part of the time. This shows in large models that do little arithmetic "
-        "with each parameter.",
-        lambda c: ratios(c, SIDES, "bare"),
-    ),
-    (
-        "upload_checks",
-        "Checks of an upload",
-        "Beside its steps, a client costs a dozen passes over the parameters. For some of them the library does not "
-        "use the obvious operation of torch, but a faster one with the same result "
-        "(`fedfibos/backend/reductions.py`). The table has processor time.",
-        upload_checks,
-    ),
+SPEEDS = [
+    ("engine", "mlp_11m_1_step", "fedfibos", "MLP of 11 M, one step a client", "plain loop", "train for more steps"),
+    ("engine_xeon", "mlp_11m_1_step", "fedfibos", "the same on an Intel Xeon", "plain loop", "the same"),
     (
         "engine_default_allocator",
-        "The first table with the C library's default allocator",
-        "`keep_freed_memory()` keeps freed memory for later use. This table is for a program that does not call it. To "
-        "see what the call gains, compare the seconds of the bare loop with those of the first table.",
-        lambda c: ratios(c, SIDES, "bare"),
+        "mlp_11m_1_step",
+        "fedfibos",
+        "the same without `keep_freed_memory()`",
+        "plain loop",
+        "call it in a program of your own; the command line does",
     ),
+    ("flower", "tiny_mlp", "flower", "tiny model in Flower's own simulation", "plain loop", "`fedfibos run`"),
     (
-        "masked",
-        "A masked round by FIARSE's own code and by ours",
-        "Five clients of capacities 1 to 1/16 train ResNet-18 with batch normalisation for 3 steps of 20 images. The "
-        "first row is the loop of the authors' released server (commit 281519c), without its evaluation. The next two "
-        "rows are our FIARSE. One has the mask and gradient of the released code, the other those of the paper.",
-        lambda c: ratios(c, MASKED, "bare", "ResNet-18, 11.2 M, 5 clients × 3 steps of 20"),
+        "layouts",
+        "resnet8, group norm",
+        "bfloat16, channels last",
+        "`model.channels_last` with GroupNorm (and bfloat16)",
+        "float32, channels first",
+        "leave `channels_last` off",
     ),
-    (
-        "pfl",
-        "pfl-research 0.6 against the bare loop",
-        "Both train FedAvg.",
-        lambda c: ratios(c, {"pfl": "pfl"}, "bare"),
-    ),
-    (
-        "flower",
-        "Flower's Ray simulation against the bare loop",
-        "Both train FedAvg. Ray has one actor. The first two rounds start it, and are not counted.",
-        lambda c: ratios(c, {"flower": "Flower with Ray"}, "bare"),
-    ),
-    (
-        "workers",
-        "Two workers against one",
-        "FedFIbOS with 10 clients. Below 1 is faster. The second row shows the most that the machine can gain. It "
-        "compares two bare loops in two processes at the same time with the same two loops one after the other.",
-        workers,
-    ),
+    ("compile", "cnn", "compiled", "`torch.compile` on a CNN", "eager mode", "nothing; the engine does not use it"),
+    ("workers", "cnn", "two", "two workers", "one worker", "`--workers 2`"),
     (
         "precision",
-        "bfloat16 against float32",
-        '`local.precision = "bfloat16"` uses autocast. Weights, sums and the state of the optimiser stay float32. '
-        "Below 1 is faster. [CIFAR-10](evidence/cifar10.md#what-bfloat16-costs) has the accuracy.",
-        lambda c: ratios(c, {"bfloat16": "bfloat16"}, "float32"),
+        "resnet18",
+        "bfloat16",
+        "bfloat16 on ResNet-18",
+        "float32",
+        '`local.precision = "bfloat16"`, where the processor has it',
     ),
     (
         "layouts",
-        "Channels last",
-        "`model.channels_last = true` stores images and weights with the channels last. The table has FedAvg in both "
-        "precisions. Ratios are to float32 with channels first. Below 1 is faster. Models without GroupNorm gain by "
-        "this layout, ResNet-18 hardly. GroupNorm's CPU kernel is slow on it.",
-        lambda c: ratios(c, {side: side for side in next(iter(c["rows"].values())) if side != "float32"}, "float32"),
-    ),
-    (
-        "compile",
-        "`torch.compile`",
-        "The gradients of ten steps, compiled, compared with the same in eager mode. Below 1 is faster. The engine "
-        "does not use `torch.compile`.",
-        compile_gain,
-    ),
-    (
-        "selection",
-        "Selection of 11.2 million scores",
-        "A submodel is selected by a top-k over all scores. It takes exactly k of them. Of equal scores the first "
-        "positions win.",
-        selection,
-    ),
-    (
-        "population",
-        "Fleets of up to a million clients",
-        "In each round 1,000 of the registered clients train a tiny MLP with FedFIbOS for one step. The simulator "
-        "keeps one integer for each registered client.",
-        population,
-    ),
-    (
-        "homes",
-        "Per-client scores of 124.6 million parameters",
-        "A method may have a score vector for each client. `run.score_home` says where these are kept: in `memory`, on "
-        "`disk`, or with the `client`. The table has the peak resident memory of the process, as the operating system "
-        "counts it (`ru_maxrss`). It includes the parameters, the prior, and one client's statistic at a time. In the "
-        "measured round a mask is selected for every client, and every client's score is updated. With scores on disk, "
-        "memory does not grow with the number of clients; the files do. Each number takes 4 bytes (float32), and then "
-        "all homes give the same bits. It takes 2 with `run.score_bytes = 2`. With `client`, each client sends a "
-        "bitmap, and the server keeps no score.",
-        homes,
-    ),
-    (
-        "halves",
-        "Two bytes for each score",
-        "`run.score_bytes = 2` stores a score in two bytes. How much does this change the selection? The table has the "
-        "share of coordinates in which it differs from the selection by float32 scores. The study ran 300 rounds of "
-        "Algorithm 1 on CIFAR-10, with 100 clients of two classes each. Each client has 277,610 scores, which were "
-        "rounded again whenever it took part. The two bytes have ten bits of fraction, exponents from 2⁻⁶⁰ to 2³ and "
-        "no sign, so squared gradients do not underflow.",
-        halves,
+        "lenet",
+        "bfloat16, channels last",
+        "bfloat16 and channels last on LeNet",
+        "float32, channels first",
+        "both settings, without GroupNorm",
     ),
 ]
+"""Piece, workload, side; what it is, what it is compared with, and what to do."""
+
+
+def speeds() -> str:
+    """What makes a run slow or fast."""
+    rows = []
+    for piece, workload, side, what, against, advice in SPEEDS:
+        of = content(piece)["rows"][workload][side]
+        rows.append([what, against, spread((of.get("cpu") or of["wall"])["ratio"]), advice])
+    return table(["what", "compared with", "time", "what to do"], rows, ("compared with", "what to do"))
+
+
+def measured() -> str:
+    """How every record was made."""
+    rows = []
+    for piece in [*(piece for piece, *_ in SECTIONS), "ray"]:
+        if (of := load(piece)) is not None:
+            made = of["made"]
+            command, commit = " ".join(made["command"]), (made["commit"] or "?")
+            rows.append(
+                [
+                    f"`{piece}`",
+                    f"`{command}`",
+                    counted(of["repeats"]),
+                    f"{made['cores']} cores of {made['cpu']}",
+                    f"{of['load']:.1f}",
+                    commit[:12] + (", changed" if commit.endswith("-dirty") else ""),
+                ]
+            )
+    command = "`benchmarks/device_memory.py results/bench/device_memory.json`"
+    rows.append(["`device_memory`", command, "one process each", "–", "–", "–"])
+    head = ["record", "command", "measured", "machine", "load", "commit"]
+    return table(head, rows, ("command", "measured", "machine", "commit"))
+
+
+def content(piece: str) -> dict[str, Any]:
+    """A piece's results.
+
+    Raises:
+        FileNotFoundError: It was not run.
+    """
+    if (found := load(piece)) is None:
+        raise FileNotFoundError(f"results/bench/{piece}.json is not there: `make bench` writes it")
+    return found
 
 
 def page() -> str:
     """The whole page."""
     parts = [
         "# Performance",
-        "This page measures the speed and memory of the simulator. `python benchmarks/performance.py` generates it "
-        "from the records in `results/bench`. The line below each table has the command that measures it again.",
-        "How to read the tables: the sides of a comparison run in turn, in one process with one torch thread. Each "
-        "turn gives a ratio. A cell shows the median ratio, with the least and the most in brackets. *s* is seconds. "
-        "Other work on the machine changes processor time least. Wall time on a busy machine is useful only as a "
-        "ratio.",
+        INTRODUCTION,
+        "## What does a round cost, beside a plain loop?",
+        ROUND,
+        against_plain(),
+        "## What does a device need?",
+        DEVICE,
+        device_memory(),
+        AFTER_DEVICE,
+        "## What does a cluster cost?",
+        CLUSTER,
+        cluster(),
+        "## What is slow, and what is fast?",
+        SLOW,
+        speeds(),
+        "## How was it measured?",
+        MEASURED,
+        measured(),
     ]
-    for piece, title, text, draw in SECTIONS:
-        if (content := load(piece)) is not None:
-            parts += [f"## {title}", text, draw(content), made(content)]
     return "\n\n".join(parts) + "\n"
 
 
 if __name__ == "__main__":
-    PAGE.parent.mkdir(exist_ok=True)
     PAGE.write_text(page(), encoding="utf-8")
+    performance_tables.PAGE.write_text(performance_tables.page(), encoding="utf-8")

@@ -72,10 +72,27 @@ def test_the_engine_piece_runs(benchmarks):
     assert all(row["wall"]["seconds"][0] > 0 for row in rows.values())
 
 
-def test_the_page_is_the_results(benchmarks):
-    """docs/explanation/performance.md is what benchmarks/performance.py writes from results/bench."""
+def test_the_pages_are_the_results(benchmarks):
+    """docs/explanation/performance.md and its page of all tables are what benchmarks/performance.py writes."""
+    performance, tables = benchmarks("performance"), benchmarks("performance_tables")
+    page = performance.PAGE.read_text(encoding="utf-8")
+    assert page == performance.page()
+    assert tables.PAGE.read_text(encoding="utf-8") == tables.page()
+    assert "| MLP 20-64-4, 10 clients × 7 steps of 32 | 0.958 (0.916 to 0.972) | 1.14 (1.1 to 1.16) | 0.0187 |" in page
+    assert "| FedFIbOS on channels | slice | 351 | 432 | 609 |" in page
+
+
+def test_what_the_page_on_performance_says_of_its_tables_holds(benchmarks):
     performance = benchmarks("performance")
-    assert performance.PAGE.read_text(encoding="utf-8") == performance.page()
+    rows = performance.content("engine")["rows"]
+    ratio = {name: row["fedfibos"]["cpu"]["ratio"][0] for name, row in rows.items()}
+    convolutional = [ratio.pop(name) for name in ("cnn", "resnet8", "resnet18")]
+    assert all(0.85 < each < 1.1 for each in convolutional)  # about as much as the plain loop
+    assert min(ratio["tiny_mlp"], ratio["mlp_11m"]) > max(convolutional)
+    assert ratio["mlp_11m_1_step"] > 2 * ratio["mlp_11m"]
+    memory = {(run["method"], run["capacity"]): run["peak_mib"] for run in performance.content("device_memory")["runs"]}
+    assert memory["fedfibos-channels", 0.0625] < memory["fedfibos-channels", 0.25] < memory["fedfibos-channels", 1.0]
+    assert memory["fedfibos", 0.0625] > memory["fedavg", 1.0]  # a mask saves no memory
 
 
 def test_the_page_on_exports_has_the_table_of_its_record(benchmarks):

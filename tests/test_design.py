@@ -166,12 +166,45 @@ def test_public_names_are_where_the_type_checker_is_told_they_are():
         _ = fedfibos.Clinet
 
 
-def test_the_life_of_an_update_is_at_most_twenty_files_each_found_from_another():
+def section_of_the_page(title: str) -> str:
     page = (PACKAGE.parents[1] / "docs" / "explanation" / "design.md").read_text(encoding="utf-8")
-    (section,) = re.findall(r"^## The life of an update\n(.*?)^## ", page, re.MULTILINE | re.DOTALL)
-    files = re.findall(r"^\d+\. `([\w/]+)\.py`", section, re.MULTILINE)
-    modules = ["fedfibos." + file.replace("/", ".") for file in files]
-    assert 10 < len(modules) <= 20
-    began = [f"fedfibos.{name}" for name in ("cli.training_commands", "simulation", "methods", "report.page")]
-    found = set().union(*(graph_of_modules()[module] for module in [*began, *modules]))
-    assert [module for module in modules if module not in found] == []
+    (section,) = re.findall(rf"^## {title}\n(.*?)^##", page, re.MULTILINE | re.DOTALL)
+    return section
+
+
+def functions_in(source: str) -> set[str]:
+    return {node.name for node in ast.walk(ast.parse(source)) if isinstance(node, ast.FunctionDef)}
+
+
+def test_the_life_of_an_update_is_twenty_files_and_each_function_is_called_where_the_page_says():
+    rows = re.findall(
+        r"^\| (\d+) \| `([\w/]+\.py)` \| `(\w+)` \|.*\| (\d+|the command) \|$",
+        section_of_the_page("The life of an update"),
+        re.MULTILINE,
+    )
+    assert [int(number) for number, *_ in rows] == list(range(1, 21))
+    assert len({file for _, file, *_ in rows}) == 20
+    sources = {number: (PACKAGE / file).read_text(encoding="utf-8") for number, file, *_ in rows}
+    sources["the command"] = "".join(path.read_text(encoding="utf-8") for path in (PACKAGE / "cli").glob("*.py"))
+    assert [file for number, file, function, _ in rows if function not in functions_in(sources[number])] == []
+    assert [
+        (file, function, caller)
+        for _, file, function, caller in rows
+        if not re.search(rf"\b{function}(_submodel)?\b", sources[caller])  # extract_submodel checks what extract gives
+    ] == []
+
+
+def test_a_room_imports_only_rooms_of_lower_layers():
+    layers: dict[str, int] = {}
+    layer = 0
+    for number, room in re.findall(r"^\| ?(\d*) \| `(\w+)` \|", section_of_the_page("Rooms"), re.MULTILINE):
+        layer = int(number) if number else layer
+        layers[room] = layer
+    rooms = {module: module.split(".")[1] for module in FILES if module.count(".")}
+    assert set(layers) == set(rooms.values()) - {"__main__"}
+    assert [
+        (module, other)
+        for module, room in rooms.items()
+        for other in graph_of_modules()[module]
+        if other in rooms and room != "__main__" and rooms[other] != room and layers[rooms[other]] >= layers[room]
+    ] == []

@@ -269,7 +269,7 @@ def model_of(
             the module's ``channel_units()``.
         device: Where clients train.
         channels_last: Compute on images laid out channels last: another order of summation, so other bits, and with
-            some layers much faster (docs/explanation/performance.md).
+            some layers much faster (docs/explanation/evidence/performance.md).
         task: What it is trained for.
 
     Raises:

@@ -2,8 +2,7 @@
 
 By default glibc gives every large block back to the operating system as soon as it is freed; a training step frees
 and asks for the same blocks again, and each time the kernel clears their pages. Keeping them makes steps of large
-models on a CPU about 1.6 times faster (docs/explanation/performance.md).
-The price: the process holds its peak memory to its end.
+models on a CPU faster (docs/explanation/performance.md). The price: the process holds its peak memory to its end.
 """
 
 from __future__ import annotations

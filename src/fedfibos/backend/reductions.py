@@ -1,7 +1,7 @@
 """Passes over all parameters by the operations that torch has fastest: what a client costs beside its steps.
 
-A round makes a dozen of them for every client, as long as its steps where those are few. Some obvious ones take torch
-two to twenty times as long as another of equal result (docs/explanation/performance.md).
+A round makes a dozen of them for every client. If its steps are few, they take as long as the steps. Some obvious
+operations of torch are several times slower than another of equal result (docs/explanation/evidence/performance.md).
 """
 
 from __future__ import annotations

@@ -100,7 +100,7 @@ class Run:
         score_home: Where per-client scores live: ``memory``; ``disk``, a file a client in the server's checkpoint
             folder; ``client``, a file a client in a folder of the clients' own (a simulation plays both sides).
         score_bytes: Of a score in a file: 4 is exact; 2 halves the files and changes, on average, less than a
-            thousandth of a selection (docs/explanation/performance.md).
+            thousandth of a selection (docs/explanation/evidence/performance.md).
         log: Trackers that draw the run's numbers: ``tensorboard``, ``wandb``, ``mlflow``, ``trackio``, or several. Each
             is an extra of this package, and stays on this machine where it can.
         client_records: Whether each round's line has every client's loss, seconds, bytes and memory, and
