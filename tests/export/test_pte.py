@@ -6,7 +6,9 @@ import pytest
 import torch
 from torch import nn
 
+from fedfibos.data.images import TensorData
 from fedfibos.export.formats import ExportError, describe, export_submodel, submodel_module
+from fedfibos.export.tracing import contiguous, repeated
 from fedfibos.methods._slicing import prefix
 from fedfibos.model import model_of
 from fedfibos.models import build
@@ -53,6 +55,39 @@ def test_its_own_runtime_computes_what_the_submodel_does(tmp_path, kind, name, b
             assert (got - module(X[:count])).abs().max() <= 1e-5
     assert program.load_method("about_method").execute([]) == ["heterofl"]
     assert program.load_method("about_kind").execute([]) == ["mask" if kind != "slice" else "slice"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("capacity", "channels_last"), [(1.0, False), (0.25, True)])
+def test_pictures_of_one_channel_with_the_strides_of_channels_last(tmp_path, capacity, channels_last):
+    """As a data set of pictures, height x width x 1, gives them."""
+    pictures = torch.randn(6, 8, 8, 1, generator=torch.Generator().manual_seed(2)).permute(0, 3, 1, 2)
+    assert pictures.is_contiguous()
+    assert pictures.stride() == (64, 1, 8, 1)
+    module = build("resnet8", 4, (1, 8, 8), norm="batch", seed=1)
+    model = model_of(module, example=pictures, channels_last=channels_last)
+    held = prefix(model, capacity)
+    data = TensorData(pictures, torch.arange(6) % 4)
+    network = submodel_module(model, model.initial_params(), held, data)
+    done = export_submodel(network, held, pictures, tmp_path / "sub.pte", describe(held))
+    assert done.difference <= 1e-5
+    from executorch.runtime import Runtime
+
+    method = Runtime.get().load_program(done.path).load_method("forward")
+    many = torch.randn(64, 1, 8, 8, generator=torch.Generator().manual_seed(3))
+    for count in (1, 16, 64):  # traced on six, it takes up to 64
+        (got,) = method.execute((many[:count].contiguous(),))
+        with torch.no_grad():
+            assert (got - network(many[:count])).abs().max() <= 1e-5
+
+
+def test_examples_are_laid_out_in_the_order_of_their_dimensions():
+    pictures = torch.randn(6, 8, 8, 1).permute(0, 3, 1, 2)
+    assert contiguous(pictures, 4).stride() == (64, 64, 8, 1)
+    assert contiguous({"a": pictures}, None)["a"].stride() == (64, 64, 8, 1)
+    assert torch.equal(contiguous(pictures, 4), pictures[:4])
+    assert torch.equal(repeated(pictures, 8), pictures[[0, 1, 2, 3, 4, 5, 0, 1]])
+    assert torch.equal(repeated({"a": pictures}, 2)["a"], pictures[:2])
 
 
 def test_what_cannot_be_traced_is_one_line_and_leaves_no_folder(tmp_path):

@@ -85,11 +85,16 @@ def submodel_module(model: Model, params: Params, submodel: Submodel, calibratio
     for owner in module.modules():
         for name, parameter in owner._parameters.items():
             if parameter is not None:  # no longer a view of the workspace's flat vector
-                own = nn.Parameter(parameter.detach().cpu().clone(), requires_grad=False)
+                own = nn.Parameter(_own(parameter), requires_grad=False)
                 owner._parameters[name] = fresh.setdefault(id(parameter), own)
         for name, buffer in owner._buffers.items():
-            owner._buffers[name] = None if buffer is None else buffer.detach().cpu().clone()
+            owner._buffers[name] = None if buffer is None else _own(buffer)
     return module.cpu()
+
+
+def _own(tensor: Tensor) -> Tensor:
+    """A copy on the CPU, in the order of its dimensions."""
+    return tensor.detach().cpu().clone(memory_format=torch.contiguous_format)
 
 
 def export_submodel(

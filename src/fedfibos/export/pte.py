@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from fedfibos.common.extras import extra
 from fedfibos.common.inputs import Inputs
-from fedfibos.export.tracing import ExportError, first_tensor, trace
+from fedfibos.export.tracing import ExportError, first_tensor, repeated, trace
 
 MOST = 64
 """Examples at a time, at most, of a program for any number: its memory is planned when it is written."""
@@ -34,7 +34,9 @@ def write_pte(
         from executorch.exir import to_edge_transform_and_lower
         from executorch.runtime import Runtime
 
-        program = trace(module, examples, any_batch, most=max(MOST, len(first_tensor(examples))))
+        # Lowering a convolution that was traced on fewer than 16 examples allows at most 15.
+        most = max(MOST, len(first_tensor(examples)))
+        program = trace(module, repeated(examples, most) if any_batch else examples, any_batch, most)
         named = {f"{ABOUT}{key}": text for key, text in about.items()}
         try:
             lowered = to_edge_transform_and_lower(

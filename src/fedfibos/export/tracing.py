@@ -44,10 +44,20 @@ def trace(
 
 
 def contiguous(inputs: Inputs, count: int | None) -> Inputs:
-    """The first so many (None: all), without gaps in memory, which the tracer of ONNX does not follow."""
+    """The first so many (None: all), in the order of their dimensions and without gaps in memory.
+
+    The tracer of ONNX does not follow gaps. Pictures of one channel can be contiguous and have the strides of channels
+    last at once; ExecuTorch would take them for the latter.
+    """
     if isinstance(inputs, Tensor):
-        return inputs[:count].contiguous()
-    return {name: tensor[:count].contiguous() for name, tensor in inputs.items()}
+        return inputs[:count].clone(memory_format=torch.contiguous_format)
+    return {name: tensor[:count].clone(memory_format=torch.contiguous_format) for name, tensor in inputs.items()}
+
+
+def repeated(inputs: Inputs, count: int) -> Inputs:
+    """So many examples: the given ones again and again."""
+    rows = torch.arange(count) % len(first_tensor(inputs))
+    return inputs[rows] if isinstance(inputs, Tensor) else {name: tensor[rows] for name, tensor in inputs.items()}
 
 
 def first_tensor(inputs: Inputs) -> Tensor:
