@@ -70,8 +70,9 @@ class Chaotic(ClientApp):
         before = journal.read_text().splitlines() if journal.exists() else []
         chance = random.Random(f"202 {client} {len(before)}")  # each kind at least twice in the first six
         NOW["kind"] = chance.choice(KINDS) if chance.random() < OFTEN else "sound"
+        event = {"client": client, "round": t + 1, "kind": NOW["kind"], "time": time.time(), "run": context.run_id}
         with journal.open("a") as file:
-            file.write(json.dumps({"client": client, "round": t + 1, "kind": NOW["kind"], "time": time.time()}) + "\n")
+            file.write(json.dumps(event) + "\n")
         if NOW["kind"] == "dies":
             os.kill(os.getpid(), signal.SIGKILL)
         reply = self.inner(message, context)
