@@ -5,6 +5,7 @@ The clusters are of three nodes on the loopback: a head without processors, and 
 
 from __future__ import annotations
 
+import json
 import os
 import threading
 import time
@@ -16,6 +17,7 @@ import ray
 from ray.cluster_utils import Cluster
 from tests.simulation.test_algorithm_runs import BASE, SETTINGS
 from tests.simulation.test_workers import client_data, cohort, setting, two_rounds
+from tests.trackers.test_trackers import events_in
 
 from fedfibos.config.experiment import load_experiment
 from fedfibos.methods import METHODS
@@ -85,6 +87,37 @@ def test_whole_runs_and_their_resumption(nodes, name, tmp_path):
         simulate(experiment, tmp_path / "killed", engine="ray", on_round=kill)
     resumed = simulate(experiment, tmp_path / "killed", resume=True, engine="ray")
     assert resumed["params_sha256"] == whole["params_sha256"]
+
+
+PRIVATE = {
+    sampling: (
+        "privacy={clip=0.5, noise=2.0, statistic_clip=0.1, statistic_noise=4.0, delta=0.01}",
+        f"privacy.sampling={sampling}",
+        "run.log=tensorboard",
+        "evaluation.every=2",
+    )
+    for sampling in ("fixed", "poisson")
+}
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.parametrize("sampling", PRIVATE)
+def test_a_private_run_and_its_curves(nodes, sampling, tmp_path):
+    """Noise, epsilon and what a tracker is told are those of the embedded engine."""
+    (tmp_path / "e.toml").write_text(BASE)
+    experiment, found = load_experiment(tmp_path / "e.toml", PRIVATE[sampling]), []
+    for engine in ("embedded", "ray"):
+        out = tmp_path / engine
+        final = simulate(experiment, out, engine=engine, workers=1)
+        events = events_in(out / "tensorboard")
+        del events["seconds"]
+        lines = [json.loads(line) for line in (out / "rounds.jsonl").read_text().splitlines()]
+        assert [line.pop("seconds") > 0 for line in lines] == 4 * [True]
+        found.append((final["params_sha256"], final["epsilon"], lines, events))
+    assert found[0] == found[1]
+    *_, lines, events = found[0]
+    assert events["epsilon"] == [(line["round"], pytest.approx(line["epsilon"])) for line in lines]
+    assert len(events["evaluation/global/full"]) == 2
 
 
 OWN = """

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import socket
 import sys
+import threading
+from types import SimpleNamespace
 
 import pytest
 
 from fedfibos.cli import main
+from fedfibos.simulation import WorkerError, ray_cluster
 from fedfibos.simulation.cluster import clients_on
-from fedfibos.simulation.ray_cluster import check_address
+from fedfibos.simulation.ray_cluster import check_address, check_head, resource
 
 EXPERIMENT = """
 data.name = "digits"
@@ -76,3 +79,63 @@ def test_without_ray_it_is_one_line_with_the_command(monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(ImportError, match=r"^ray is not installed: pip install 'fedfibos\[ray\]'$"), clients_on("ray"):
         pass
+
+
+@pytest.fixture
+def head(monkeypatch):
+    """Where a head node answers, once it listens; and the seconds that were waited for it."""
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{listening.getsockname()[1]}"
+        monkeypatch.setattr(ray_cluster.ray, "get_runtime_context", lambda: SimpleNamespace(gcs_address=address))
+        clock = SimpleNamespace(now=0.0, monotonic=lambda: clock.now)
+        clock.sleep = lambda seconds: setattr(clock, "now", clock.now + seconds)
+        monkeypatch.setattr(ray_cluster, "time", clock)
+        yield SimpleNamespace(listening=listening, address=address, clock=clock)
+
+
+def test_a_head_node_that_is_gone_is_one_line_after_twenty_seconds(head):
+    with pytest.raises(WorkerError) as error:
+        check_head()
+    assert str(error.value) == (
+        f"the head node of the Ray cluster at {head.address} has not answered for 20 s (Connection refused): "
+        "the checkpoint is kept, resume on another cluster or without one"
+    )
+    assert head.clock.now == 21.0
+
+
+def test_a_head_node_that_comes_back_costs_nothing(head):
+    def sleep(seconds):
+        head.clock.now += seconds
+        if head.clock.now == 5.0:
+            head.listening.listen()
+
+    head.clock.sleep = sleep
+    check_head()
+    assert head.clock.now == 5.0
+
+
+def test_a_head_node_that_dies_while_it_is_asked_is_the_same_line(head, monkeypatch):
+    dead = threading.Event()
+
+    def nodes():
+        head.listening.close()
+        dead.wait(10)
+        return []
+
+    head.listening.listen()
+    monkeypatch.setattr(ray_cluster, "PATIENCE", 0.01)
+    monkeypatch.setattr(ray_cluster.ray, "nodes", nodes)
+    with pytest.raises(WorkerError, match="has not answered for 20 s"):
+        resource("CPU")
+    dead.set()
+
+
+def test_what_ray_raises_of_its_nodes_is_raised(head, monkeypatch):
+    def nodes():
+        raise TimeoutError("Ray's own")
+
+    head.listening.listen()
+    monkeypatch.setattr(ray_cluster.ray, "nodes", nodes)
+    with pytest.raises(TimeoutError, match="Ray's own"):
+        resource("CPU")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,6 +12,7 @@ import typer
 
 from fedfibos.cli.code_folders import search_beside
 from fedfibos.cli.exit_codes import CLASS_REJECTED, INTERRUPTED, REFUSED
+from fedfibos.cli.last_words import last_words
 from fedfibos.cli.options import (
     Address,
     DataDir,
@@ -79,13 +81,22 @@ def run(
     shown = None if log_format is LogFormat.json else summary.value
     options = {"workers": workers, "device": device.value, "data_dir": data_dir}
     options |= {"engine": engine.value, "address": address}
-    return _simulate(settings, out, again, shown, resume=resume, overwrite=overwrite, **options)
+    with _told_if_ray_ends_it(engine, shlex.join(again)):
+        return _simulate(settings, out, again, shown, resume=resume, overwrite=overwrite, **options)
 
 
 def on_engine(engine: EngineName, address: str | None) -> list[str]:
     """The words of a command that say where clients train; none for this machine's engine."""
     words = ["--engine", engine.value] if engine is not EngineName.embedded else []
     return words + (["--address", address] if address is not None else [])
+
+
+def _told_if_ray_ends_it(engine: EngineName, again: str) -> AbstractContextManager[None]:
+    """Have the command that goes on said where Ray ends this process, which it does without a word."""
+    if engine is not EngineName.ray:
+        return nullcontext()
+    why = "the process was killed, by Ray if the Ray node on this machine died"
+    return last_words(f"{why}; the checkpoint is kept, go on with: {again}")
 
 
 def _simulate(settings: Any, out: Path, again: Sequence[str], summary: str | None, **options: Any) -> int:
@@ -152,14 +163,15 @@ def sweep(
     rest += ["--device", device.value] if device is not Device.cpu else []
     rest += ["--summary", summary.value] if summary is not Summary.last else []
     rest += on_engine(engine, address)
+    command = again(study, overrides or (), out, only or (), rest)
     try:
         if engine is EngineName.embedded:  # the head of a cluster may have no GPU
             check_device(device)
         options: dict[str, Any] = {"workers": workers, "device": device.value, "data_dir": data_dir}
         options |= {"engine": engine.value, "address": address}
-        return run_sweep(study, overrides or (), out, only or (), dry_run, console_here(), summary.value, **options)
+        with _told_if_ray_ends_it(engine, command):
+            return run_sweep(study, overrides or (), out, only or (), dry_run, console_here(), summary.value, **options)
     except Interrupted as stop:
-        command = again(study, overrides or (), out, only or (), rest)
         which = "" if isinstance(stop, StudyInterrupted) else " of the current run"
         return fail(f"{stop}{which}; go on with: {command}", INTERRUPTED)
 

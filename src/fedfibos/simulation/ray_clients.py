@@ -42,8 +42,8 @@ AHEAD = 4
 """Answers that may be on their way to the head while one is merged."""
 SUBMODELS = 16
 """Submodels kept in the store for clients that share one: those of a capacity, with most methods."""
-PATIENCE = 30.0
-"""Seconds to wait for an answer before looking whether any node is left to give it."""
+PATIENCE = 10.0
+"""Seconds to wait for an answer before looking whether the head node and any other is left to give it."""
 
 
 class RayClients:
@@ -135,7 +135,7 @@ def _reply(tickets: Sequence[Ref]) -> Any:
     """The answer of the first one; those of the next few begin to come over.
 
     Raises:
-        WorkerError: The client failed, its process ended again and again, or no node is left.
+        WorkerError: The client failed, its process ended again and again, or no node is left, or no head node.
         ValueError: What the library refuses.
     """
     first = tickets[0]

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import os
 import socket
+import threading
+import time
 from collections.abc import Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager
+from typing import Any
 
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # read when Ray is imported
 
@@ -18,6 +22,11 @@ from fedfibos.simulation.failures import WorkerError
 
 LOOPBACK = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
 """With this off Ray's servers listen on the loopback alone, as they do by default on those two systems."""
+
+PATIENCE = 5.0
+"""Seconds to wait for the head node before looking whether it is there."""
+HEAD_PATIENCE = 20.0
+"""Seconds that a cluster's head node may not answer. Ray would end this process after 60 s, and say nothing of use."""
 
 
 @contextmanager
@@ -72,11 +81,11 @@ def check_address(address: str) -> None:
     """
     if address == "auto":
         return
-    host, colon, port = address.rpartition(":")
+    _, colon, port = address.rpartition(":")
     if "://" in address or not colon or not port.isdecimal():
         raise ValueError(f"a Ray cluster's address must be HOST:PORT of its head, or 'auto', got {address!r}")
     try:
-        socket.create_connection((host.strip("[]"), int(port)), timeout=10).close()
+        _call(address)
     except (OSError, OverflowError) as error:
         why = getattr(error, "strerror", None) or error
         raise ValueError(
@@ -84,14 +93,66 @@ def check_address(address: str) -> None:
         ) from None  # else a failure of this machine, for the exit code
 
 
+def _call(address: str) -> None:
+    """Raise OSError where nothing answers there."""
+    host, _, port = address.rpartition(":")
+    socket.create_connection((host.strip("[]"), int(port)), timeout=10).close()
+
+
+def check_head() -> None:
+    """Look whether the cluster's head node answers, for a while where it does not.
+
+    What Ray asks of a head node that is gone waits, and nothing can end that wait but the end of the process.
+
+    Raises:
+        WorkerError: It is gone.
+    """
+    address, began = ray.get_runtime_context().gcs_address, time.monotonic()
+    while True:
+        try:
+            return _call(address)
+        except OSError as error:
+            if time.monotonic() - began > HEAD_PATIENCE:
+                raise WorkerError(
+                    f"the head node of the Ray cluster at {address} has not answered for {HEAD_PATIENCE:g} s "
+                    f"({error.strerror or error}): the checkpoint is kept, resume on another cluster or without one"
+                ) from None
+        time.sleep(1)
+
+
 def resource(name: str) -> int:
-    """How much of ``CPU`` or ``GPU`` the nodes have that are alive, whoever uses it now."""
-    return int(sum(node["Resources"].get(name, 0) for node in ray.nodes() if node["Alive"]))
+    """How much of ``CPU`` or ``GPU`` the nodes have that are alive, whoever uses it now.
+
+    Raises:
+        WorkerError: The cluster's head node is gone.
+    """
+    return int(sum(node["Resources"].get(name, 0) for node in _nodes() if node["Alive"]))
 
 
 def largest(name: str) -> int:
     """How much of it the node has that has most."""
-    return max((int(node["Resources"].get(name, 0)) for node in ray.nodes() if node["Alive"]), default=0)
+    return max((int(node["Resources"].get(name, 0)) for node in _nodes() if node["Alive"]), default=0)
+
+
+def _nodes() -> list[dict[str, Any]]:
+    """What the head node says of the nodes. It may die while it is asked: only another thread waits for it then."""
+    answer: Future[list[dict[str, Any]]] = Future()
+
+    def ask() -> None:
+        try:
+            answer.set_result(ray.nodes())
+        except BaseException as error:
+            answer.set_exception(error)
+
+    check_head()
+    threading.Thread(target=ask, daemon=True).start()
+    while True:
+        try:
+            return answer.result(timeout=PATIENCE)
+        except TimeoutError:
+            if answer.done():  # it is Ray's own
+                raise
+            check_head()
 
 
 @contextmanager

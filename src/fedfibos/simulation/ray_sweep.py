@@ -17,7 +17,7 @@ from fedfibos.config.study import Study
 from fedfibos.simulation.failures import WorkerError
 from fedfibos.simulation.interrupts import Interrupted, StudyInterrupted, deferred_interrupt
 from fedfibos.simulation.ray_clients import RETRIES
-from fedfibos.simulation.ray_cluster import connected, largest
+from fedfibos.simulation.ray_cluster import check_head, connected, largest
 from fedfibos.simulation.ray_home import Home
 from fedfibos.simulation.ray_values import Packed, packed, unpacked
 from fedfibos.simulation.sweep import Outcome, SweepProgress, attempt
@@ -50,6 +50,7 @@ def run_study_on_ray(
     Raises:
         StudyInterrupted: After Ctrl-C, once the runs under way have written a checkpoint; the same call goes on.
         ValueError: No node is large enough for a run, or the cluster cannot be joined.
+        WorkerError: The cluster's head node is gone.
     """
     folder = data_dir or os.environ.get("FEDFIBOS_DATA")
     options = {"workers": workers or 1, "device": device, "data_dir": folder and Path(folder).absolute()}
@@ -62,6 +63,7 @@ def run_study_on_ray(
             waiting[_attempt.options(**needs).remote(home, sent)] = number
         stopped, stopping = 0, False
         while waiting:
+            check_head()
             for ref in ray.wait(list(waiting), timeout=1)[0]:
                 number = waiting.pop(ref)
                 answer, warnings = _answer(ref)
