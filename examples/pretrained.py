@@ -14,8 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import interpolate
 
-from fedfibos import Split
-from fedfibos.data import load
+from fedfibos import Split, load
 
 NUM_TRAIN, NUM_TEST = 10_000, 1_000
 """Pictures that are used: as many as one processor trains and tests on in minutes."""
