@@ -30,7 +30,7 @@ PLACES: Mapping[str, Sequence[str]] = {
 }
 
 MORE_SEEDS = (
-    "Seeds 3 and 4 were added because the first three had not told the methods apart. This makes the intervals a "
+    "Seeds 3 and 4 were added because the first three had settled no difference. This makes the intervals a "
     "little too narrow.",
 )
 

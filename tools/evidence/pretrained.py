@@ -65,16 +65,15 @@ def encoder(study: Study) -> list[str]:
             and smallest["heterofl"] < 0.26 < smallest["channels"]
             and mean["channels"] < mean["fedfibos-none"]
             and full["channels"] < min(full["heterofl"], full["fiarse"]),
-            "Slices that FedFIbOS on channels chose are above chance at every capacity. HeteroFL's small slices are at "
-            "chance. The mean of FedFIbOS on channels is above that of FIARSE. It is below that of FIARSE with a "
-            "budget per layer, and 20 points below that of FedFIbOS with masks. Its full model is below those of "
-            "HeteroFL and FIARSE.",
+            "FedFIbOS on channels is above chance at every capacity. HeteroFL's small slices are at chance. In the "
+            "mean over the submodels FedFIbOS on channels is above FIARSE. It is below FIARSE with a budget per layer, "
+            "and far below FedFIbOS with masks. Its full model is below those of HeteroFL and FIARSE.",
         ),
         claim(
             mean["channels-nested"] < mean["channels"] and mean["saliency-nested"] < mean["fedfibos-none"] - 0.2,
-            "Nested steps lowered the mean here. For masks the recommended setting is saliency with nested steps and "
-            "rare estimates. Here it is far behind the default. It makes only three estimates in 30 rounds. We did "
-            "not find out which of the three is the cause.",
+            "Nested steps lowered the mean here. Masks by saliency, with nested steps and rare estimates, are far "
+            "behind the default. These are the recommended settings on images. We did not find out which of the three "
+            "settings is the cause. In 30 rounds rare estimates are only three.",
         ),
         "## What the slices of the encoder hold",
         "Share of each axis that a slice of FedFIbOS on channels holds in the last round, in %:",
@@ -100,8 +99,9 @@ def which_or_how_many(study: Study) -> list[str]:
         rows.append([*said, str(len(cell[name])), *values])
     return [
         "## Which channels, or how many?",
-        "FedFIbOS on channels makes two choices: how many channels each axis keeps, and which ones. The first line "
-        "makes only the second choice, and the second line only the first. The third line makes both. The study is on "
+        "FedFIbOS on channels makes two choices: how many channels each axis keeps, and which ones. In the first line "
+        "every axis keeps the same share, and scores choose which channels. In the second line scores choose how many, "
+        "and the first channels are kept. In the third line scores make both choices. The study is on "
         "CIFAR-10 with two classes for each client, non-uniform capacities, nested steps and equal budgets of "
         "parameters. It has a quarter of the rounds of [the other studies](nested.md) "
         "(`experiments/small/cifar10-channels-ablation.toml`). Accuracy on the test set in %:",
@@ -118,8 +118,8 @@ def _read_so(study: Study) -> list[str]:
     return [
         claim(
             widths < which - 0.02 and which < both - 0.02,
-            "Chosen channels at uniform widths are above chosen widths with the first channels. Both choices together "
-            "are best. This is one seed, and a line that makes neither choice is missing.",
+            "Choosing which channels helps more than choosing how many. Both choices together are best. This is one "
+            "seed, and a line without either choice is missing.",
         )
     ]
 

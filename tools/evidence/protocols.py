@@ -138,7 +138,7 @@ def _partition(of: Mapping[str, Any]) -> str:
 REST = """Three more things do not fit together:
 
 - On CIFAR-10 the paper's local and global accuracies of FedFIbOS nearly agree, both with five classes for each client
-  and with two. With two classes this would mean that telling ten classes apart is as easy as telling two apart.
+  and with two. With two classes this would mean that ten classes are as easy to recognise as two.
 - Algorithm 1, taken literally, estimates Fisher information on held coordinates only. The scores of all other
   coordinates can only shrink. So the masks of the first round never change. `tests/theory` proves this, and
   `method.fisher = "literal"` shows it.
