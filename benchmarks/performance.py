@@ -1,4 +1,4 @@
-"""Write docs/explanation/performance.md and its page of all tables from results/bench.
+"""Write docs/explanation/performance.md and its page of further tables from results/bench.
 
 ``python benchmarks/performance.py``
 """
@@ -21,17 +21,18 @@ INTRODUCTION = """This page answers five questions about speed and memory:
 - [What is slow, and what is fast?](#what-is-slow-and-what-is-fast)
 - [How was it measured?](#how-was-it-measured)
 
-[All tables](evidence/performance.md) has the rest: memory for the scores of clients, fleets of a million clients,
+[Further tables](evidence/performance.md) has the rest: memory for the scores of clients, fleets of a million clients,
 selection, other libraries, another processor. `python benchmarks/performance.py` generates both pages from
 `results/bench`. A cell shows the median, with the least and the most in brackets."""
 
 ROUND = """A *plain loop* is the least that a round can take: one module, `torch.optim.SGD`, and the batches of one
-client after another. It has no masks and no averaging. The table has the processor time of a round of this
+client after another. It has no masks and no averaging. A workload is a model, the clients of a round, and the
+steps of a client with the examples in each. The table has the processor time of a round of this
 library, as a multiple of the plain loop's. Below 1 the library is faster. The plain loop trains the whole model
 for every client; in the library, clients have the capacities 1, 1/2, 1/4, 1/8 and 1/16 in turn.
 
 For convolutional models a round costs about as much as the plain loop. It costs more where a step does little
-arithmetic with each parameter, as in a large MLP, because FedFIbOS passes over all parameters more often.
+arithmetic with each parameter, as in an MLP, because FedFIbOS passes over all parameters more often.
 Selecting, checking and averaging are done once for each client. They show if a client trains for few steps."""
 
 DEVICE = """The table has the peak memory of a client's process over Flower, in MiB, as the operating system counts

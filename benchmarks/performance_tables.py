@@ -1,4 +1,4 @@
-"""The page of all tables of speed and memory, which ``python benchmarks/performance.py`` writes from results/bench."""
+"""Further tables of speed and memory, which ``python benchmarks/performance.py`` writes from results/bench."""
 
 from __future__ import annotations
 
@@ -179,6 +179,22 @@ SECTIONS: list[tuple[str, str, str, Any]] = [
         lambda c: ratios(c, SIDES, "bare"),
     ),
     (
+        "engine_xeon",
+        "The first table on another processor",
+        "An Intel Xeon instead of an AMD EPYC. Its arithmetic is faster in comparison with its memory. So passes "
+        "over the parameters take a larger part of the time. This shows in large models that do little arithmetic "
+        "with each parameter.",
+        lambda c: ratios(c, SIDES, "bare"),
+    ),
+    (
+        "engine_default_allocator",
+        "The first table without `keep_freed_memory()`",
+        "`keep_freed_memory()` keeps freed memory for later use. This table is for a program that does not call it, "
+        "and so has the C library's default allocator. To see what the call gains, compare the seconds of the plain "
+        "loop with those of the first table.",
+        lambda c: ratios(c, SIDES, "bare"),
+    ),
+    (
         "floors",
         "The floor of FedFIbOS",
         "A step of FedFIbOS passes over all parameters more often than a step of SGD. It also adds up squared "
@@ -188,47 +204,12 @@ SECTIONS: list[tuple[str, str, str, Any]] = [
         floors,
     ),
     (
-        "engine_xeon",
-        "The same on another processor",
-        "The first table again, on an Intel Xeon. Its arithmetic is faster in comparison with its memory. So passes "
-        "over the parameters take a larger part of the time. This shows in large models that do little arithmetic "
-        "with each parameter.",
-        lambda c: ratios(c, SIDES, "bare"),
-    ),
-    (
         "upload_checks",
         "Checks of an upload",
         "Beside its steps, a client costs some passes over all parameters. Where torch's obvious operation is slow, "
         "the library uses a faster one with the same result (`fedfibos/backend/reductions.py`). The table has "
         "processor time.",
         upload_checks,
-    ),
-    (
-        "engine_default_allocator",
-        "The first table with the C library's default allocator",
-        "`keep_freed_memory()` keeps freed memory for later use. This table is for a program that does not call it. To "
-        "see what the call gains, compare the seconds of the plain loop with those of the first table.",
-        lambda c: ratios(c, SIDES, "bare"),
-    ),
-    (
-        "masked",
-        "A masked round by FIARSE's own code and by ours",
-        "Five clients of capacities 1 to 1/16 train ResNet-18 with batch normalisation for 3 steps of 20 images. The "
-        "first row is the loop of the authors' released server (commit 281519c), without its evaluation. The next two "
-        "rows are our FIARSE. One has the mask and gradient of the released code, the other those of the paper.",
-        lambda c: ratios(c, MASKED, "bare", "ResNet-18, 11.2 M, 5 clients × 3 steps of 20"),
-    ),
-    (
-        "pfl",
-        "pfl-research 0.6 against the plain loop",
-        "Both train FedAvg.",
-        lambda c: ratios(c, {"pfl": "pfl"}, "bare"),
-    ),
-    (
-        "flower",
-        "Flower's Ray simulation against the plain loop",
-        "Both train FedAvg. Ray has one actor. The first two rounds start it, and are not counted.",
-        lambda c: ratios(c, {"flower": "Flower with Ray"}, "bare"),
     ),
     (
         "workers",
@@ -294,14 +275,34 @@ SECTIONS: list[tuple[str, str, str, Any]] = [
         "squared gradients do not underflow.",
         halves,
     ),
+    (
+        "masked",
+        "A masked round by FIARSE's own code and by ours",
+        "Five clients of capacities 1 to 1/16 train ResNet-18 with batch normalisation for 3 steps of 20 images. The "
+        "first row is the loop of the authors' released server (commit 281519c), without its evaluation. The next two "
+        "rows are our FIARSE. One has the mask and gradient of the released code, the other those of the paper.",
+        lambda c: ratios(c, MASKED, "bare", "ResNet-18, 11.2 M, 5 clients × 3 steps of 20"),
+    ),
+    (
+        "pfl",
+        "pfl-research 0.6 against the plain loop",
+        "Both train FedAvg.",
+        lambda c: ratios(c, {"pfl": "pfl"}, "bare"),
+    ),
+    (
+        "flower",
+        "Flower's Ray simulation against the plain loop",
+        "Both train FedAvg. Ray has one actor. The first two rounds start it, and are not counted.",
+        lambda c: ratios(c, {"flower": "Flower with Ray"}, "bare"),
+    ),
 ]
 
 
 def page() -> str:
     """The whole page."""
     parts = [
-        "# Performance: all tables",
-        "[Performance](../performance.md) answers the usual questions. This page has every table behind it. "
+        "# Performance: further tables",
+        "[Performance](../performance.md) answers the usual questions. This page has further tables. "
         "`python benchmarks/performance.py` generates both from `results/bench`. The line below each table has the "
         "command that measures it again.",
         "A cell shows the median over turns, with the least and the most in brackets. *s* is seconds. "

@@ -73,7 +73,7 @@ def test_the_engine_piece_runs(benchmarks):
 
 
 def test_the_pages_are_the_results(benchmarks):
-    """docs/explanation/performance.md and its page of all tables are what benchmarks/performance.py writes."""
+    """docs/explanation/performance.md and its page of further tables are what benchmarks/performance.py writes."""
     performance, tables = benchmarks("performance"), benchmarks("performance_tables")
     page = performance.PAGE.read_text(encoding="utf-8")
     assert page == performance.page()
