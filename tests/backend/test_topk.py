@@ -36,7 +36,7 @@ def test_ties_go_to_the_lowest_positions():
 
 @pytest.mark.usefixtures("small")
 @pytest.mark.parametrize("in_torch", [False, True])
-@pytest.mark.parametrize("deviations", [0.0, 0.5, 5.0])
+@pytest.mark.parametrize("deviations", [(0.0, 0.0), (0.0, 0.5), (0.5, 5.0), (5.0, 5.0)])
 def test_exact_for_any_bracket(monkeypatch, in_torch, deviations):
     monkeypatch.setattr(select, "DEVIATIONS", deviations)
     if in_torch:

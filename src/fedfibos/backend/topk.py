@@ -2,7 +2,8 @@
 
 A small regular sample brackets each threshold. One pass over the scores, block by block, writes the mask of what is
 above the bracket and collects what lies inside it; the few inside are ranked exactly. The result is the exact top-k
-whatever the sample says: a bracket that misses its threshold is replaced by one from a full selection.
+whatever the sample says: a bracket that misses its threshold is replaced by a wider one, then by one from a full
+selection.
 
 The pass is the same on every device. On a CPU a block fits the cache, and comparing, counting and listing go through
 NumPy, which is up to nine times faster there; elsewhere there is one block.
@@ -11,8 +12,9 @@ NumPy, which is up to nine times faster there; elsewhere there is one block.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import torch
@@ -21,11 +23,16 @@ from torch import Tensor
 SAMPLE = 1 << 17
 """Scores looked at to bracket a threshold; vectors up to this length are ranked whole."""
 
-DEVIATIONS = 5.0
-"""Half-width of a bracket in standard deviations of the sample's share above the threshold."""
+DEVIATIONS = (2.5, 9.0)
+"""Half-width of the first bracket and of the second, in standard deviations of the sample's share above the threshold.
+
+What lies inside costs as much as the rest of the pass. One first bracket in eighty misses, and costs a second pass.
+"""
 
 BLOCK = 1 << 17
 """Scores per block on a CPU: half a megabyte, within the second-level cache."""
+
+Array = np.ndarray[Any, Any]
 
 
 def top_k(scores: Tensor, k: int, out: Tensor | None = None) -> Tensor:
@@ -47,22 +54,26 @@ def top_k(scores: Tensor, k: int, out: Tensor | None = None) -> Tensor:
         raise ValueError(f"k must be in [0, {d}], got {k}")
     mask = torch.empty_like(scores, dtype=torch.bool) if out is None else out
     scores = scores.detach().contiguous()
-    if d > 0 and bool(torch.isnan(torch.aminmax(scores)[0])):  # the least of scores with a NaN is NaN
-        raise ValueError(f"scores must not be NaN, got {int(torch.isnan(scores).sum())} of {d}")
     if k in (0, d):
+        _refuse_nan(scores, scores)
         return mask.fill_(k == d)
-    bracket = _bracket(scores, k)
-    _one_pass(scores, bracket, mask)
-    if not bracket.above < k <= bracket.above + bracket.num_inside:
-        bracket = _certain_bracket(scores, k)
+    for bracket in _brackets(scores, k):
         _one_pass(scores, bracket, mask)
-    _take_best(mask, bracket, k - bracket.above)
+        if bracket.above < k <= bracket.above + bracket.num_inside:
+            _take_best(mask, bracket, k - bracket.above)
+            break
     return mask
+
+
+def _refuse_nan(scores: Tensor, some: Tensor) -> None:
+    """Raise ValueError if one of some of the scores is NaN."""
+    if bool(torch.isnan(some).any()):
+        raise ValueError(f"scores must not be NaN, got {int(torch.isnan(scores).sum())} of {scores.numel()}")
 
 
 @dataclass
 class _Bracket:
-    """Scores in ``[low, high]`` are ranked one by one; higher ones are selected, lower ones are not.
+    """Scores in ``[low, high]`` are ranked one by one; higher ones are selected, lower ones are not. NaN is inside.
 
     Attributes:
         above: Number of scores above ``high``.
@@ -81,18 +92,21 @@ class _Bracket:
         return sum(len(piece) for piece in self.positions)
 
 
-def _bracket(scores: Tensor, k: int) -> _Bracket:
-    """A bracket around the k-th largest score, from a regular sample."""
+def _brackets(scores: Tensor, k: int) -> Iterator[_Bracket]:
+    """Brackets around the k-th largest score, from a regular sample; the last is certain to hold it."""
     d = scores.numel()
     if d <= SAMPLE:
-        return _Bracket(-math.inf, math.inf)
+        yield _Bracket(-math.inf, math.inf)
+        return
     sample = scores[:: _prime_up_to(d // SAMPLE)]
     m = len(sample)
     share = 1 - k / d
-    spread = DEVIATIONS * math.sqrt(share * (1 - share) * m) + 1
-    first, last = max(math.floor(share * m - spread), -1), min(math.ceil(share * m + spread), m)
-    ordered = _at_ranks(sample, [rank for rank in (first, last) if 0 <= rank < m])
-    return _Bracket(ordered.get(first, -math.inf), ordered.get(last, math.inf))
+    for deviations in DEVIATIONS:
+        spread = deviations * math.sqrt(share * (1 - share) * m) + 1
+        first, last = max(math.floor(share * m - spread), -1), min(math.ceil(share * m + spread), m)
+        ordered = _at_ranks(sample, [rank for rank in (first, last) if 0 <= rank < m])
+        yield _Bracket(ordered.get(first, -math.inf), ordered.get(last, math.inf))
+    yield _certain_bracket(scores, k)
 
 
 def _prime_up_to(limit: int) -> int:
@@ -119,19 +133,37 @@ def _certain_bracket(scores: Tensor, k: int) -> _Bracket:
 
 
 def _one_pass(scores: Tensor, bracket: _Bracket, mask: Tensor) -> None:
-    """Read the scores once: write the mask of those above the bracket, collect those inside."""
-    step = BLOCK if _through_numpy(scores) else scores.numel()
-    scratch = torch.empty(min(step, scores.numel()), dtype=torch.bool, device=scores.device)
-    for start in range(0, scores.numel(), step):
-        block = scores[start : start + step]
+    """Read the scores once: write the mask of those above the bracket, collect those inside.
+
+    Raises:
+        ValueError: A score is NaN.
+    """
+    if _through_numpy(scores):
+        _in_blocks(scores.numpy(), bracket, mask.numpy())
+    else:
+        torch.gt(scores, bracket.high, out=mask)
+        positions = (mask == (scores < bracket.low)).nonzero().squeeze(1)
+        bracket.above = int(mask.count_nonzero())
+        bracket.positions.append(positions)
+        bracket.values.append(scores.index_select(0, positions))
+    _refuse_nan(scores, torch.cat(bracket.values))
+
+
+def _in_blocks(scores: Array, bracket: _Bracket, mask: Array) -> None:
+    """The pass in NumPy, block by block."""
+    low, high = (scores.dtype.type(bound) for bound in (bracket.low, bracket.high))
+    scratch = np.empty(min(BLOCK, len(scores)), dtype=bool)
+    for start in range(0, len(scores), BLOCK):
+        block, above = scores[start : start + BLOCK], mask[start : start + BLOCK]
         inside = scratch[: len(block)]
-        above = mask[start : start + step]
-        _compare(block, bracket.high, np.greater, torch.gt, above)
-        _compare(block, bracket.low, np.greater_equal, torch.ge, inside)
-        positions = _positions(inside.logical_xor_(above))
-        bracket.above += _count(above)
-        bracket.positions.append(positions + start)
-        bracket.values.append(block.index_select(0, positions))
+        np.greater(block, high, out=above)
+        np.less(block, low, out=inside)
+        np.equal(above, inside, out=inside)  # neither above nor below: the two are never both
+        positions = np.flatnonzero(inside)
+        bracket.above += int(np.count_nonzero(above))
+        bracket.values.append(torch.from_numpy(block[positions]))
+        positions += start
+        bracket.positions.append(torch.from_numpy(positions))
 
 
 def _take_best(mask: Tensor, bracket: _Bracket, missing: int) -> None:
@@ -147,22 +179,3 @@ def _take_best(mask: Tensor, bracket: _Bracket, missing: int) -> None:
 
 def _through_numpy(tensor: Tensor) -> bool:
     return tensor.device.type == "cpu"
-
-
-def _compare(
-    values: Tensor, threshold: float, in_numpy: np.ufunc, in_torch: Callable[..., Tensor], out: Tensor
-) -> None:
-    if _through_numpy(values):
-        in_numpy(values.numpy(), values.numpy().dtype.type(threshold), out=out.numpy())
-    else:
-        in_torch(values, threshold, out=out)
-
-
-def _positions(mask: Tensor) -> Tensor:
-    if _through_numpy(mask):
-        return torch.from_numpy(np.flatnonzero(mask.numpy()))
-    return mask.nonzero().squeeze(1)
-
-
-def _count(mask: Tensor) -> int:
-    return int(np.count_nonzero(mask.numpy())) if _through_numpy(mask) else int(mask.count_nonzero())
