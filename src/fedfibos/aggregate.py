@@ -11,6 +11,7 @@ from fedfibos.params import Layout, Params
 from fedfibos.server.optimizer import Moments, stepped
 from fedfibos.server.robust import center, dense
 from fedfibos.server.settings import PLAIN, Server
+from fedfibos.server.tally import Tally
 from fedfibos.submodel import Submodel
 from fedfibos.types import Upload
 
@@ -26,12 +27,10 @@ class Sums:
 
     Attributes:
         delta: Σ w·Δ, shape ``(size,)``.
-        holders: Σ w of those that hold the coordinate, shape ``(size,)``.
         weight: Σ w.
         statistic: Σ of the statistics (each participant counts once), shape ``(d,)``, or one number of each channel of
             all axes where statistics are of channels; None without any. What a robust merge makes of them, see
             :meth:`mean_statistic`.
-        observers: Number of participants whose statistic covers the coordinate (or channel), same shape; or None.
         moments: Of the server's optimiser after this round; empty before :meth:`mean_delta`, and without one.
     """
 
@@ -51,15 +50,33 @@ class Sums:
             moments: Of that optimiser, after the round before.
         """
         self.delta = torch.zeros(layout.size, device=device)
-        self.holders = torch.zeros(layout.size, device=device)
+        self._holders = Tally(layout.size, device)
         self.weight = 0.0
         self.statistic: Tensor | None = None
-        self.observers: Tensor | None = None
+        self._observers: Tally | None = None
         self._num_maskable = layout.num_maskable
         self._server, self._before = server, dict(moments or {})
         self.moments: Moments = {}
         self._updates: list[Tensor] | None = None if server.merge == "mean" else []
         self._statistics: list[Tensor] = []  # with a robust merge: every one, NaN where its client observed nothing
+
+    @property
+    def holders(self) -> Tensor:
+        """Σ w of those that hold the coordinate, shape ``(size,)``."""
+        return self._holders.total
+
+    @holders.setter
+    def holders(self, total: Tensor) -> None:
+        self._holders = Tally(total.numel(), total.device, total)
+
+    @property
+    def observers(self) -> Tensor | None:
+        """Number of participants whose statistic covers the coordinate (or channel), of its shape; or None."""
+        return None if self._observers is None else self._observers.total
+
+    @observers.setter
+    def observers(self, total: Tensor) -> None:
+        self._observers = Tally(total.numel(), total.device, total)
 
     def add(self, upload: Upload, weight: float = 1.0) -> None:
         """Add one participant's upload."""
@@ -67,20 +84,19 @@ class Sums:
         submodel.add_to(self.delta, upload.delta, weight)
         if self._updates is not None:
             self._updates.append(dense(upload.delta, submodel, upload.counted, self.delta.numel()))
-        _count_in(self.holders, upload, weight)
+        self._holders.add(upload, weight)
         self.weight += weight
         if upload.statistic is not None and upload.observed == "units":
             self._add_units(submodel, upload.statistic)
         elif upload.statistic is not None:
-            if self.statistic is None or self.observers is None:
-                self.statistic, self.observers = (
-                    torch.zeros(self._num_maskable, device=self.delta.device) for _ in range(2)
-                )
+            if self.statistic is None or self._observers is None:
+                self.statistic = torch.zeros(self._num_maskable, device=self.delta.device)
+                self._observers = Tally(self._num_maskable, self.delta.device)
             submodel.add_to(self.statistic, upload.statistic, 1.0)
             if upload.observed == "held":
-                _count_in(self.observers, upload, 1.0)
+                self._observers.add(upload, 1.0)
             else:
-                self.observers.add_(1.0)
+                self._observers.total.add_(1.0)
             if self._updates is not None:
                 self._statistics.append(_observed(upload, self._num_maskable))
 
@@ -136,23 +152,16 @@ class Sums:
         mean = torch.div(self.statistic, observers, out=observers)  # 0 where nobody observed
         if self._updates is not None:
             mean = center(self._server, self._statistics, mean)
-        return mean, self.observers > 0
+        return mean, self.observers.bool()
 
 
 def _observed(upload: Upload, size: int) -> Tensor:
     """A statistic of coordinates, NaN where its client observed none; shape ``(size,)``."""
-    statistic, seen = (torch.zeros(size, device=upload.delta.device) for _ in range(2))
+    statistic = torch.zeros(size, device=upload.delta.device)
     assert upload.statistic is not None
     upload.submodel.add_to(statistic, upload.statistic, 1.0)
     if upload.observed == "all":
         return statistic
-    _count_in(seen, upload, 1.0)
-    return torch.where(seen > 0, statistic, torch.nan)
-
-
-def _count_in(total: Tensor, upload: Upload, weight: float) -> None:
-    """``total += weight`` on every coordinate that the upload counts as holding, in place."""
-    if upload.counted is None:
-        upload.submodel.count_in(total, weight)
-    else:
-        upload.submodel.add_to(total, upload.counted[: total.numel()].to(torch.float32), weight)
+    seen = Tally(size, statistic.device)
+    seen.add(upload, 1.0)
+    return torch.where(seen.total > 0, statistic, torch.nan)

@@ -224,8 +224,9 @@ def mask_from_scores(scores: Tensor, capacity: float, layout: Layout, scope: str
         return full(layout)
     if scope == "layer":
         return mask_by_layer(scores, layer_budgets(capacity, layout), layout)
-    held = torch.ones(layout.size, dtype=torch.bool, device=scores.device)
+    held = torch.empty(layout.size, dtype=torch.bool, device=scores.device)
     top_k(scores, k, out=held[: layout.num_maskable])
+    held[layout.num_maskable :] = True
     return Mask(held, k + layout.size - layout.num_maskable)
 
 

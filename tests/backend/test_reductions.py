@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from fedfibos.backend.reductions import all_finite, any_true, extremes, indicator, zero_outside
+from fedfibos.backend.reductions import all_finite, all_true, any_true, chosen, extremes, indicator, zero_outside
 from fedfibos.submodel import Mask
 
 TINY = 1e-45  # the smallest positive float32, below the normal ones
@@ -22,7 +22,17 @@ def test_an_indicator_is_ones_and_zeros() -> None:
 @pytest.mark.parametrize("held", [[], [False], [True], [False, False, True], [True] * 300, [False] * 300])
 def test_some_is_any(held: list[bool]) -> None:
     assert any_true(torch.tensor(held, dtype=torch.bool)) == any(held)
+    assert all_true(torch.tensor(held, dtype=torch.bool)) == all(held)
     assert any_true(torch.tensor([True]).expand(5))
+
+
+def test_chosen_is_one_or_the_other_to_the_bit() -> None:
+    """Across their ranges, where a line between the two rounds."""
+    inside, outside = torch.tensor([1.0, TINY, 0.1, LARGE, 0.0]), torch.tensor([LARGE, 0.3, TINY, 1e-20, 5.0])
+    for held in ([True] * 5, [False] * 5, [True, False, True, False, True]):
+        expected = torch.where(torch.tensor(held), inside, outside)
+        got = chosen(torch.tensor(held), inside.clone(), outside)
+        assert got.view(torch.int32).tolist() == expected.view(torch.int32).tolist()
 
 
 @pytest.mark.parametrize(

@@ -93,6 +93,32 @@ def test_what_is_refused():
         top_k(torch.tensor([1.0, math.nan, 2.0]), 1)
 
 
+@pytest.mark.parametrize("in_torch", [False, True])
+@pytest.mark.parametrize("place", [0, 1, 200_001])
+def test_a_single_nan_is_found_wherever_it_lies(monkeypatch, in_torch, place):
+    """In the sample, beside it, and in the last block."""
+    if in_torch:
+        monkeypatch.setattr(select, "_through_numpy", lambda tensor: False)
+    scores = torch.rand(200_002, generator=torch.Generator().manual_seed(0))
+    scores[place] = math.nan
+    for k in (0, 1, 100_000, 200_002):
+        with pytest.raises(ValueError, match="must not be NaN, got 1 of 200002"):
+            top_k(scores, k)
+
+
+def test_a_narrow_bracket_that_misses_is_replaced_by_a_wider_one(monkeypatch):
+    """A bracket of half-width 0 around the sample's own threshold holds few scores; the wide one is enough."""
+    monkeypatch.setattr(select, "DEVIATIONS", (0.0, 9.0))
+    monkeypatch.setattr(select, "_certain_bracket", lambda *_: pytest.fail("a full selection"))
+    generator = torch.Generator().manual_seed(2)
+    for d in (300_000, 400_001):
+        scores = torch.rand(d, generator=generator)
+        for k in (d // 16, d // 2, d - 1000):
+            held = top_k(scores, k)
+            assert int(held.sum()) == k
+            assert float(scores[held].min()) > float(scores[~held].max())
+
+
 def test_scores_in_double_precision_may_lie_below_single_precision():
     scores = torch.rand(200_000, dtype=torch.float64, generator=torch.Generator().manual_seed(0)) * 1e-300
     for k in (1, 1000, 150_000):

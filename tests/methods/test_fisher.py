@@ -11,7 +11,7 @@ from fedfibos.model import model_of
 from fedfibos.submodel import Mask
 
 
-def one_step(source):
+def observed(source, steps=1):
     """Weights 0, inputs 1 and 3, labels 1 and 0: gradients of single examples are (½, −½) and (−3/2, 3/2)."""
     module = nn.Linear(1, 2, bias=False)
     nn.init.zeros_(module.weight)
@@ -20,22 +20,30 @@ def one_step(source):
     loss = cross_entropy(module(inputs), labels)
     (gradient,) = torch.autograd.grad(loss, [module.weight])
     observer = FisherObserver(model, source)
-    observer(Step(module, inputs, labels, [gradient], cross_entropy))
+    for _ in range(steps):
+        observer(Step(module, inputs, labels, [gradient], cross_entropy))
     return observer
 
 
 def test_minibatch_squares_are_of_the_mean_gradient():
     """(½ − 3/2) / 2 = −½: squared and divided by the two examples."""
-    assert one_step("minibatch").estimate().tolist() == [0.125, 0.125]
+    assert observed("minibatch").estimate().tolist() == [0.125, 0.125]
+
+
+@pytest.mark.parametrize("source", ["minibatch", "per_example"])
+def test_squares_of_several_steps_are_added_up(source):
+    """The same step twice: twice the squares, of twice the examples. Without a step there is no estimate."""
+    assert observed(source, steps=2).estimate().tolist() == pytest.approx(observed(source).estimate().tolist())
+    assert observed(source, steps=0).estimate().tolist() == [0.0, 0.0]
 
 
 def test_per_example_squares_are_of_each_example():
     """(¼ + 9/4) / 2."""
-    assert one_step("per_example").estimate().tolist() == pytest.approx([1.25, 1.25])
+    assert observed("per_example").estimate().tolist() == pytest.approx([1.25, 1.25])
 
 
 def test_a_mask_estimates_nothing_off_it():
-    assert one_step("minibatch").estimate(Mask(torch.tensor([True, False]), 1)).tolist() == [0.125, 0.0]
+    assert observed("minibatch").estimate(Mask(torch.tensor([True, False]), 1)).tolist() == [0.125, 0.0]
 
 
 def test_batch_normalisation_has_no_gradients_of_single_examples():

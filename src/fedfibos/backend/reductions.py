@@ -15,9 +15,22 @@ def indicator(held: Tensor) -> Tensor:
     return held.view(torch.uint8).to(torch.float32)
 
 
+def chosen(held: Tensor, inside: Tensor, outside: Tensor) -> Tensor:
+    """``inside`` where held, ``outside`` elsewhere, in the memory of ``inside``; both finite.
+
+    Of a line between the two that is an end, exactly. Unlike a conditional it gives the processor nothing to predict.
+    """
+    return torch.lerp(outside, inside, indicator(held), out=inside)
+
+
 def any_true(held: Tensor) -> bool:
     """Whether any element of a contiguous bool tensor is true."""
     return held.numel() > 0 and bool(held.view(torch.uint8).amax())
+
+
+def all_true(held: Tensor) -> bool:
+    """Whether every element of a contiguous bool tensor is true."""
+    return not held.numel() or bool(held.view(torch.uint8).amin())
 
 
 def all_finite(tensor: Tensor) -> bool:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.func import functional_call, grad, vmap
 
-from fedfibos.backend.reductions import indicator
+from fedfibos.backend.reductions import all_true, chosen, indicator
 from fedfibos.common.inputs import Inputs
 from fedfibos.common.norms import has_batch_norm
 from fedfibos.local import LocalTrainingError, Step
@@ -38,8 +38,9 @@ class FisherObserver:
         self.source = source
         self.names = model.layout.names
         self.num_tensors = model.layout.num_maskable_tensors
+        self.empty = True
         self.num_examples = torch.zeros((), device=model.device)  # a tensor: a replayed step runs no Python
-        self.sum = torch.zeros(model.layout.num_maskable, device=model.device)
+        self.sum = torch.empty(model.layout.num_maskable, device=model.device)  # the first step fills it
         self.views = model.layout.maskable_views(self.sum)
 
     def __call__(self, step: Step) -> None:
@@ -47,13 +48,21 @@ class FisherObserver:
         self.num_examples.add_(len(step.labels))
         if self.source == "minibatch":
             gradients = list(step.gradients[: self.num_tensors])
-            torch._foreach_addcmul_(self.views, gradients, gradients)
+            if self.empty:
+                for view, gradient in zip(self.views, gradients, strict=True):
+                    torch.mul(gradient, gradient, out=view)
+            else:
+                torch._foreach_addcmul_(self.views, gradients, gradients)
         else:
             for view, gradient in zip(self.views, self._per_example(step), strict=True):
-                view.add_(gradient.square().sum(0))
+                squares = gradient.square()
+                torch.sum(squares, 0, out=view) if self.empty else view.add_(squares.sum(0))
+        self.empty = False
 
     def estimate(self, submodel: Submodel | None = None) -> Tensor:
         """f̂, float32, shape ``(d,)``; of a mask 0 where it holds nothing. Takes the sum's own memory: ask once."""
+        if self.empty:
+            return self.sum.zero_()
         estimate = self.sum.div_(self.num_examples.clamp_min(1))
         if submodel is None or submodel.indicator is None:
             return estimate
@@ -128,14 +137,16 @@ class Ema:
         """
         if self.warm:
             moved = vector * self.rate + estimate * (1.0 - self.rate)
-            return moved if observed is None else torch.where(observed, moved, vector)
+            return moved if observed is None else chosen(observed, moved, vector)
+        if observed is not None and all_true(observed):
+            observed = None
         d = estimate.numel()
         moved = torch.empty_like(vector)
         score, evidence = moved[:d], torch.mul(vector[d:], self.rate, out=moved[d:]).add_(1.0 - self.rate)
         weight = evidence.reciprocal().mul_(1.0 - self.rate)
         if observed is not None:
             seen = observed if self.per_coordinate else observed.any().unsqueeze(0)
-            torch.where(seen, evidence, vector[d:], out=evidence)
+            chosen(seen, evidence, vector[d:])
             weight = weight * indicator(observed)
         torch.lerp(vector[:d], estimate, weight.expand(d), out=score)
         return moved
