@@ -103,13 +103,15 @@ class Sums:
     def _add_units(self, submodel: Submodel, statistic: Tensor) -> None:
         """Add a statistic of the channels that the submodel holds; below 0 there is none."""
         count = len(statistic) if submodel.units is None else submodel.num_units
-        if self.statistic is None or self.observers is None:
-            self.statistic, self.observers = (torch.zeros(count, device=self.delta.device) for _ in range(2))
+        if self.statistic is None or self._observers is None:
+            self.statistic = torch.zeros(count, device=self.delta.device)
+            self._observers = Tally(count, self.delta.device)
+        seen = self._observers.total
         units = torch.arange(count, device=self.delta.device) if submodel.units is None else submodel.units
         self.statistic.index_add_(0, units, statistic.clamp_min(0.0))
-        self.observers.index_add_(0, units, (statistic >= 0).to(torch.float32))
+        seen.index_add_(0, units, (statistic >= 0).to(torch.float32))
         if self._updates is not None:
-            spread = torch.full_like(self.observers, torch.nan)
+            spread = torch.full_like(seen, torch.nan)
             spread[units] = torch.where(statistic >= 0, statistic, torch.nan)
             self._statistics.append(spread)
 
