@@ -13,7 +13,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 
 OUTPUTS = "they are the model's outputs"
-APART = "they are told apart by their place"
+APART = "each position has a role of its own"
 
 
 class Factor:

@@ -1,7 +1,7 @@
 """Methods against one of them, seed by seed: the difference, where it lies, and what that settles.
 
 Runs of one seed share partition, fleet, cohorts and initial values, so most of what spreads over seeds is common to all
-methods and leaves their difference; two means with overlapping spreads may well be told apart, or the other way round.
+methods and leaves their difference; two means with overlapping spreads may well differ clearly, or the other way round.
 """
 
 from __future__ import annotations
