@@ -51,6 +51,14 @@ def resident(pid: int) -> int:
     return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") >> 20
 
 
+def command_of(pid: int) -> str:
+    """The command line of a process; nothing of one that has just ended, as some of Flower's do all the time."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().decode()
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
+
+
 class Soak:
     """The processes, and what is seen of them from outside."""
 
@@ -87,7 +95,7 @@ class Soak:
 
     def look(self, done: int) -> None:
         link = self.processes.running["superlink"].pid
-        apps = [n for n in _descendants(link) if b"flwr-serverapp" in Path(f"/proc/{n}/cmdline").read_bytes()]
+        apps = [n for n in _descendants(link) if "flwr-serverapp" in command_of(n)]
         if done and apps and (not self.memory or self.memory[-1]["round"] != done):
             self.memory.append({"round": done, "superlink": resident(link), "serverapp": resident(apps[0])})
 
