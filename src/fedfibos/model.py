@@ -102,7 +102,7 @@ class Model:
         return not any(parameter.is_meta for parameter in self.module.parameters())
 
     @property
-    def counted(self) -> bool:
+    def macs_known(self) -> bool:
         """Whether the operations of slices are known already (:attr:`macs`)."""
         return "macs" in self._costs
 

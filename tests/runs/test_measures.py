@@ -31,7 +31,7 @@ def test_headings_have_the_unit_and_the_unusual_direction(measure, heading):
 
 
 def test_keys_values_and_the_best_of_some():
-    assert (MSE.whole, MSE.own) == ("global_mse", "local_mse")
+    assert (MSE.global_key, MSE.local_key) == ("global_mse", "local_mse")
     assert (ACCURACY.text(0.8125), MSE.text(0.812512), MSE.text(None)) == ("81.2 %", "0.8125", "–")
     assert (ACCURACY.best([0.1, 0.3]), MSE.best([0.1, 0.3])) == (0.3, 0.1)
     assert (ACCURACY.sign, MSE.sign, ACCURACY.scale, MSE.scale) == (1, -1, 100.0, 1.0)

@@ -39,7 +39,7 @@ from fedfibos.model import Model
 from fedfibos.params import Params
 from fedfibos.submodel import Submodel
 from fedfibos.tasks.class_scores import majority_share
-from fedfibos.tasks.classification import right
+from fedfibos.tasks.classification import is_right
 from fedfibos.tasks.task import Metric, Task
 from fedfibos.types import Client, Dataset, State
 
@@ -122,7 +122,7 @@ def _rows(task: Task, outputs: Tensor, targets: Tensor, priors: ClassPriors | No
     told = outputs.float().clone()
     if priors is not None:
         told[:, : priors.table.shape[1]] += priors.table[priors.row[batch]]
-    return torch.cat([seen, right(told, targets).float()[:, None]], 1)
+    return torch.cat([seen, is_right(told, targets).float()[:, None]], 1)
 
 
 def accuracy(
@@ -269,7 +269,7 @@ def evaluate(
         **({"majority_share": majority_share(on_full[1].long())} if task.classes else {}),
         "local": {
             **_over_clients(local, lambda tensor: primary.of(tensor.T)),
-            **({"adjusted": _over_clients(local, lambda tensor: share(tensor[-1]))} if task.classes else {}),
+            **({"adjusted": _over_clients(local, lambda tensor: hit_rate(tensor[-1]))} if task.classes else {}),
         },
         **diagnostics.result(),
     }
@@ -289,6 +289,6 @@ def _mean(values: Iterable[float | None]) -> float | None:
     return mean([value for value in values if value is not None])
 
 
-def share(hits: Tensor) -> float:
+def hit_rate(hits: Tensor) -> float:
     """Of hits, in [0, 1]."""
     return int(hits.sum()) / len(hits)

@@ -21,7 +21,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from fedfibos.analysis.accuracy import recalibrate, share
+from fedfibos.analysis.accuracy import hit_rate, recalibrate
 from fedfibos.analysis.class_priors import ClassPriors
 from fedfibos.common.inputs import forward
 from fedfibos.common.norms import has_batch_norm, keeps_statistics
@@ -32,7 +32,7 @@ from fedfibos.model import Model
 from fedfibos.params import Params
 from fedfibos.round import outcome_of, submodel_for
 from fedfibos.submodel import Submodel
-from fedfibos.tasks.classification import right
+from fedfibos.tasks.classification import is_right
 from fedfibos.tasks.task import Task
 from fedfibos.types import Client, Dataset, State
 
@@ -199,10 +199,10 @@ def _hits(
             labels, table = test.examples.labels[batch][own], test.priors.table[test.priors.row[batch][own]]
             known = logits.clone()
             known[:, : table.shape[1]].masked_fill_(table.isneginf(), float("-inf"))
-            found.append(torch.stack([right(logits, labels), right(known, labels)]))
+            found.append(torch.stack([is_right(logits, labels), is_right(known, labels)]))
     return torch.cat(found, 1)
 
 
 def _shares(hits: Sequence[Tensor]) -> dict[str, float]:
     together = torch.cat(list(hits), 1)
-    return {classes: share(row) for classes, row in zip(CLASSES, together, strict=True)}
+    return {classes: hit_rate(row) for classes, row in zip(CLASSES, together, strict=True)}

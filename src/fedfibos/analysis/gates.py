@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from fedfibos.analysis.accuracy import recalibrate
-from fedfibos.analysis.theory import Loss, passes
+from fedfibos.analysis.theory import Loss, one_pass
 from fedfibos.channels.readers import GateSum, readers
 from fedfibos.common.inputs import forward
 from fedfibos.common.norms import keeps_statistics
@@ -38,7 +38,7 @@ def gate_fisher(
     """
     gates = GateSum(readers(model.module, model.axes), model.axes, model.layout.names, {})
     total = torch.zeros(gates.num_units, dtype=torch.float64, device=model.device)
-    for step in passes(model, params, data, None, batch_size, loss):
+    for step in one_pass(model, params, data, None, batch_size, loss):
         named = dict(step.module.named_parameters())
         derivatives = gates([named[name] for name in model.layout.names], step.gradients)
         total += len(step.labels) ** 2 / len(data) * derivatives.double().square()

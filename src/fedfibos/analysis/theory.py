@@ -237,7 +237,7 @@ def dataset_gradient(
     depends on ``batch_size``.
     """
     total = torch.zeros(model.layout.size, dtype=torch.float64, device=model.device)
-    for step in passes(model, params, data, mask, batch_size, loss):
+    for step in one_pass(model, params, data, mask, batch_size, loss):
         flat = torch.cat([gradient.reshape(-1) for gradient in step.gradients])
         total.add_(flat, alpha=len(step.labels) / len(data))
     return total
@@ -267,12 +267,12 @@ def dataset_fisher(
         float32, shape ``(d,)``.
     """
     observer = FisherObserver(model, source)
-    for step in passes(model, params, data, None, batch_size, loss):
+    for step in one_pass(model, params, data, None, batch_size, loss):
         observer(step)
     return observer.estimate()
 
 
-def passes(
+def one_pass(
     model: Model, params: Params, data: Dataset, mask: Mask | None, batch_size: int, loss: Loss
 ) -> Iterator[Step]:
     """Every example once, in batches of nearly equal size (so that none has a single example), with gradients."""

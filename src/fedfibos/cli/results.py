@@ -37,7 +37,7 @@ def show_results(final: Mapping[str, Any], out: Path, console: Console, summary:
     def add(name: str, curve: Mapping[str, float | None], measure: Measure = first) -> None:
         table.add_row(name, measure.text(curve[summary]))
 
-    whole, local = final[first.whole], final[first.own]
+    whole, local = final[first.global_key], final[first.local_key]
     submodels = whole["submodels"]
     add("global, full model", whole["full"])
     add("global, submodels: mean", submodels["mean"])

@@ -159,7 +159,7 @@ def result(outcome: Outcome) -> str:
     if final is None:
         return f"failed: {outcome.reason}"
     first = measures_of(final)[0]
-    whole, local = final[first.whole], final[first.own]
+    whole, local = final[first.global_key], final[first.local_key]
     text = (
         f"global {first.text(whole['full']['last'])} (submodels {first.text(whole['submodels']['mean']['last'])})  "
         f"local {first.text(local['mean']['last'])}"
@@ -187,9 +187,9 @@ def summary_table(study: Study, outcomes: Sequence[Outcome], summary: str = "las
         table.add_row(
             *(cell or ("",)),
             runs,
-            _cell(spread(final[first.whole]["full"][summary] for final in finals), first),
-            _cell(spread(final[first.whole]["submodels"]["mean"][summary] for final in finals), first),
-            _cell(spread(final[first.own]["mean"][summary] for final in finals), first),
+            _cell(spread(final[first.global_key]["full"][summary] for final in finals), first),
+            _cell(spread(final[first.global_key]["submodels"]["mean"][summary] for final in finals), first),
+            _cell(spread(final[first.local_key]["mean"][summary] for final in finals), first),
         )
     return table
 

@@ -88,18 +88,18 @@ def _classes(following: Following) -> Table:
         table.add_column(heading, justify="right", no_wrap=True)
     measure = measures_of(evaluation)[0]
 
-    def shown(numbers: Mapping[str, Any], key: str) -> str:
+    def in_words(numbers: Mapping[str, Any], key: str) -> str:
         return "–" if numbers.get(key) is None else measure.text(numbers[key])
 
     submodels = evaluation.get("global", {}).get("submodels", {})
     local = evaluation.get("local", {}).get("by_capacity", {})
     for capacity in sorted({*seen.devices, *_capacities(submodels)}, reverse=True):
         key, took, away = str(capacity), seen.devices[capacity], seen.turned_away[capacity]
-        table.add_row(f"{capacity:g}", str(took), str(away), shown(submodels, key), shown(local, key))
+        table.add_row(f"{capacity:g}", str(took), str(away), in_words(submodels, key), in_words(local, key))
     took, away = seen.devices.total(), seen.turned_away.total()
     own = evaluation.get("local", {})
-    table.add_row("mean", str(took), str(away), shown(submodels, "mean"), shown(own, "mean"), style="bold")
-    table.add_row("whole model", "", "", shown(evaluation.get("global", {}), "full"), "")
+    table.add_row("mean", str(took), str(away), in_words(submodels, "mean"), in_words(own, "mean"), style="bold")
+    table.add_row("whole model", "", "", in_words(evaluation.get("global", {}), "full"), "")
     return table
 
 

@@ -58,7 +58,7 @@ def _macs(model: Model, submodel: Submodel, params: Params, data: Dataset) -> tu
     if submodel.widths is None:  # a mask is trained in the shape of the whole model, which has values here
         whole = forward_macs(model, params, submodel, data)
         return whole, whole
-    if not (model.has_values or model.counted):
+    if not (model.has_values or model.macs_known):
         raise NeedsValuesError("the server does not know the operations of slices")
     sizes = model.axes.sizes
     return int(model.macs.at({**sizes, **dict(submodel.widths)})), int(model.macs.of_all(sizes))

@@ -70,7 +70,7 @@ class Record:
     def results(self) -> Mapping[str, Any]:
         """``final``, the first metric's results also as ``global`` and ``local``, whatever it is called."""
         final = self.final or {}
-        return {**final, "global": final.get(self.measure.whole), "local": final.get(self.measure.own)}
+        return {**final, "global": final.get(self.measure.global_key), "local": final.get(self.measure.local_key)}
 
     @cached_property
     def measure(self) -> Measure:
@@ -165,7 +165,7 @@ def _filled(record: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def _completed(final: Mapping[str, Any], later: Mapping[str, Any]) -> Mapping[str, Any]:
     """Results that lack the adjusted accuracy, with what ``fedfibos evaluate`` measured at the last round."""
-    own = measures_of(final)[0].own
+    own = measures_of(final)[0].local_key
     local = final[own]
     if "adjusted" in local or later["round"] != final.get("rounds"):
         return final

@@ -46,7 +46,7 @@ def _placed(evaluation: Mapping[str, Any], path: str) -> tuple[Measure, str]:
     """The metric that a path is of, and its place in the evaluation."""
     first, *others = measures_of(evaluation)
     head = path.partition(".")[0]
-    places = {first.whole: (first, "global"), first.own: (first, "local")}
+    places = {first.global_key: (first, "global"), first.local_key: (first, "local")}
     places |= {measure.name: (measure, measure.name) for measure in others}
     if head not in places:
         raise ValueError(f"checkpoint.best must be of {listed(places)}, got {head!r}")

@@ -33,5 +33,8 @@ def read_final(path: Path, *, fleet: bool = False) -> dict[str, Any]:
 def _shape(first: Measure, fleet: bool) -> TypeAdapter[Any]:
     """What must be there of a metric."""
     whole, own = Global[Curve], LocalBoth[Curve]
-    keys = {first.whole: NotRequired[whole] if fleet else whole, first.own: NotRequired[own] if fleet else own}
+    keys = {
+        first.global_key: NotRequired[whole] if fleet else whole,
+        first.local_key: NotRequired[own] if fleet else own,
+    }
     return TypeAdapter(TypedDict("Measured", keys))  # type: ignore[operator]

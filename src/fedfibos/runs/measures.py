@@ -62,12 +62,12 @@ class Measure:
         return f"{self.words}{unit}{'' if self.better == 'higher' else ' (lower is better)'}"
 
     @property
-    def whole(self) -> str:
+    def global_key(self) -> str:
         """Key of ``final.json``: on the whole test set, where the measure comes first."""
         return f"global_{self.name}"
 
     @property
-    def own(self) -> str:
+    def local_key(self) -> str:
         """Key of ``final.json``: on the clients' own test examples, where the measure comes first."""
         return f"local_{self.name}"
 

@@ -31,12 +31,12 @@ def summarise(rounds: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     adjusted = [entry["adjusted"] for entry in local if "adjusted" in entry]  # older records have none
     return {
         **({METRICS: evaluations[-1][METRICS]} if METRICS in evaluations[-1] else {}),
-        first.whole: {
+        first.global_key: {
             "full": _curve(first, [evaluation["global"]["full"] for evaluation in evaluations]),
             "submodels": {key: _curve(first, [s.get(key) for s in submodels]) for key in _keys(submodels)},
         },
         **_others(evaluations, others),
-        first.own: {**_local(first, local), **({"adjusted": _local(first, adjusted)} if adjusted else {})},
+        first.local_key: {**_local(first, local), **({"adjusted": _local(first, adjusted)} if adjusted else {})},
         "bytes": {way: sum(record["bytes"][way] for record in rounds) for way in ("down", "up")},
         "seconds": round(sum(record["seconds"] for record in rounds), 3),
         "rejected": sum(len(record["rejected"]) for record in rounds),

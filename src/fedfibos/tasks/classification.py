@@ -108,7 +108,7 @@ def sound(logits: Tensor) -> Tensor:
     return logits.amax(1).isfinite()
 
 
-def right(logits: Tensor, labels: Tensor) -> Tensor:
+def is_right(logits: Tensor, labels: Tensor) -> Tensor:
     """Whether each example's largest logit is its label's; bool, shape ``(n,)``."""
     return (logits.argmax(1) == labels) & sound(logits)
 
