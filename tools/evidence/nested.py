@@ -76,7 +76,7 @@ def at_equal_devices(study: Study) -> list[str]:
         table(rows),
         claim(
             fiarse.mean > channels.mean,
-            "In this first run FIARSE has the better full model. Its few clients take part in every round, and each "
+            "FIARSE has the better full model. Its few clients take part in every round, and each "
             "trains the whole model. But nine devices in ten take no part, and get no model that they can train. "
             "Channels serve every device.",
         ),
