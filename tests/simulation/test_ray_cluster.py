@@ -60,6 +60,19 @@ def test_an_address_where_nothing_answers_is_refused_before_anything_is_written(
     assert not (tmp_path / "r").exists()
 
 
+def test_a_cluster_on_the_loopback_alone_is_refused_where_ray_would_call_another_address(monkeypatch):
+    monkeypatch.setattr(ray_cluster.services, "resolve_ip_for_localhost", {"127.0.0.1": "127.0.0.2"}.get)
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        listening.listen()
+        address = f"127.0.0.1:{listening.getsockname()[1]}"
+        with pytest.raises(ValueError, match="answers on this machine's loopback alone") as error:
+            check_address(address)
+        assert str(error.value).endswith("set RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER=0 for this command, as for the cluster")
+        monkeypatch.setattr(ray_cluster.services, "resolve_ip_for_localhost", {"127.0.0.1": "127.0.0.1"}.get)
+        check_address(address)
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

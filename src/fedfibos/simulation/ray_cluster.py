@@ -14,7 +14,7 @@ from typing import Any
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # read when Ray is imported
 
 import ray
-from ray._private import ray_constants
+from ray._private import ray_constants, services
 
 from fedfibos.common.formatting import first_line
 from fedfibos.runs.environment import usable_cores
@@ -81,7 +81,7 @@ def check_address(address: str) -> None:
     """
     if address == "auto":
         return
-    _, colon, port = address.rpartition(":")
+    host, colon, port = address.rpartition(":")
     if "://" in address or not colon or not port.isdecimal():
         raise ValueError(f"a Ray cluster's address must be HOST:PORT of its head, or 'auto', got {address!r}")
     try:
@@ -91,6 +91,13 @@ def check_address(address: str) -> None:
         raise ValueError(
             f"no Ray cluster answers at {address!r} ({why}): 'ray start --head' prints the address of its cluster"
         ) from None  # else a failure of this machine, for the exit code
+    try:
+        _call(f"{services.resolve_ip_for_localhost(host)}:{port}")  # where Ray itself calls it
+    except OSError:
+        raise ValueError(
+            f"the Ray cluster at {address!r} answers on this machine's loopback alone, where Ray does not call it: "
+            f"set {LOOPBACK}=0 for this command, as for the cluster"
+        ) from None
 
 
 def _call(address: str) -> None:
