@@ -8,7 +8,10 @@ from torch import nn
 
 from fedfibos.data.images import TensorData
 from fedfibos.local import LocalTrainingError, batch_indices, local_training, seeded
+from fedfibos.methods._slicing import prefix
 from fedfibos.model import model_of
+from fedfibos.models import build
+from fedfibos.params import Params
 from fedfibos.submodel import Mask, full
 from fedfibos.training import LocalTraining
 from fedfibos.types import Client
@@ -54,6 +57,33 @@ def test_one_step_by_hand(held, delta):
     upload = local_training(model, model.initial_params(), submodel, client)
     assert upload.delta.tolist() == delta
     assert float(upload.loss) == pytest.approx(0.693147, abs=1e-6)
+
+
+@pytest.mark.parametrize("scaled", [False, True])
+def test_a_slice_as_its_client_sees_it_trains_alike_and_leaves_what_was_sent(scaled):
+    """It has no index, and no second copy of the values."""
+    images = torch.randn(8, 1, 8, 8, generator=torch.Generator().manual_seed(0))
+    model = model_of(build("lenet", 4, (1, 8, 8), seed=1), example=images)
+    held = prefix(model, 0.25)
+    seen = model.axes.own_view(model.layout, dict(held.widths))
+    sent = Params(held.layout, held.gather(model.initial_params().flat))
+    before = sent.flat.clone()
+    assert (seen.index, seen.device, seen.num_held, held.num_held) == (None, None, 46_369, 46_369)
+    assert torch.equal(seen.gather(sent.flat), sent.flat)
+    assert (seen.is_all, held.is_all) == (True, False)
+    local = LocalTraining(steps=3, batch_size=4, lr=0.1, momentum=0.9)
+    client = Client(0, 0.25, 0, 0, local, TensorData(images, torch.arange(8) % 4))
+    constrain = (lambda values: (values * 2.0, torch.full_like(values, 2.0))) if scaled else None
+    got = local_training(model, sent, seen, client, constrain=constrain)
+    wanted = local_training(model, model.initial_params(), held, client, constrain=constrain)
+    assert torch.equal(got.delta, wanted.delta)
+    assert got.delta.abs().max() > 0.01
+    assert torch.equal(sent.flat, before)
+    total, count = torch.zeros(46_369), torch.zeros(46_369)
+    seen.add_to(total, got.delta, 0.5)
+    seen.count_in(count, 0.5)
+    assert torch.equal(total, got.delta * 0.5)
+    assert count.unique().tolist() == [0.5]
 
 
 def test_a_client_without_examples_cannot_train():

@@ -147,8 +147,7 @@ def local_training(
     work = model.workspace(submodel)
     if work.has_batch_norm and min(len(data), local.batch_size) == 1:
         raise LocalTrainingError("it trains on batches of one example, batch normalisation wants at least 2")
-    whole = submodel.widths is None and submodel.held is None
-    start = params.flat if whole else submodel.gather(params.flat)
+    start = params.flat if submodel.is_all else submodel.gather(params.flat)
     work.load(start).train()
     trained = work.values if constrain is None and not submodel.nested else start.clone()
     masks = None if submodel.indicator is None else work.layout.views(submodel.indicator)
@@ -179,7 +178,7 @@ def local_training(
     with seeded(client.stream("dropout"), model.device):
         for inputs, labels in feed(model, data, batches, client.stream("augment"), model.device.type != "cpu"):
             run(inputs, labels)
-    delta = start - trained if whole else start.sub_(trained)
+    delta = start - trained if submodel.is_all else start.sub_(trained)
     delta = delta if counted is None else torch.where(counted, delta, 0.0)
     if model.device.type == "cpu" and not (total_loss.isfinite() and all_finite(delta)):
         with seeded(client.stream("dropout"), model.device):

@@ -57,6 +57,11 @@ class Mask:
         """Where ``held`` lies; None where everything is held."""
         return None if self.held is None else self.held.device
 
+    @property
+    def is_all(self) -> bool:
+        """Whether the local vector is the vector that it is gathered from: everything is held."""
+        return self.held is None
+
     def local_layout(self, layout: Layout) -> Layout:
         """Layout of the client's local vector: that of the full model."""
         return layout
@@ -93,7 +98,8 @@ class Slice:
     The client's *local vector* has the small model's size.
 
     Attributes:
-        index: int64, shape ``(small size,)``: the global coordinate of each local one, no repeats.
+        index: int64, shape ``(small size,)``: the global coordinate of each local one, no repeats. None as the client
+            itself sees its slice: all of what it was sent, in that order.
         layout: Layout of the small tensors; same names as the global layout.
         widths: ``(axis, number of kept channels)`` of every sliced axis: what the small module is built from.
         units: int64: of each channel that it holds, axis after axis, the place among all channels of all axes of the
@@ -103,7 +109,7 @@ class Slice:
         nested: As of a :class:`Mask`; their ``index`` counts this slice's local coordinates.
     """
 
-    index: Tensor
+    index: Tensor | None
     layout: Layout
     widths: tuple[tuple[str, int], ...]
     units: Tensor | None = field(default=None, kw_only=True)
@@ -116,12 +122,17 @@ class Slice:
     @property
     def num_held(self) -> int:
         """Number of held coordinates."""
-        return self.index.numel()
+        return self.layout.size
 
     @property
     def device(self) -> torch.device | None:
-        """Where ``index`` lies."""
-        return self.index.device
+        """Where ``index`` lies; None where there is none."""
+        return None if self.index is None else self.index.device
+
+    @property
+    def is_all(self) -> bool:
+        """Whether the local vector is the vector that it is gathered from: the client's own view."""
+        return self.index is None
 
     def local_layout(self, layout: Layout) -> Layout:
         """Layout of the client's local vector: that of the small tensors."""
@@ -139,19 +150,26 @@ class Slice:
         """The same on that device."""
         units = None if self.units is None else self.units.to(device)
         nested = tuple(member.to(device) for member in self.nested)
-        return replace(self, index=self.index.to(device), units=units, nested=nested)
+        index = None if self.index is None else self.index.to(device)
+        return replace(self, index=index, units=units, nested=nested)
 
     def gather(self, flat: Tensor) -> Tensor:
-        """The client's local vector: the held coordinates of ``flat``, densely."""
-        return flat.index_select(0, self.index)
+        """The client's local vector: the held coordinates of ``flat``, densely (a copy)."""
+        return flat.clone() if self.index is None else flat.index_select(0, self.index)
 
     def add_to(self, total: Tensor, local: Tensor, weight: float) -> None:
         """``total[index] += weight * local``, in place (the index has no repeats, so order is free)."""
-        total.index_add_(0, self.index, local, alpha=weight)
+        if self.index is None:
+            total.add_(local, alpha=weight)
+        else:
+            total.index_add_(0, self.index, local, alpha=weight)
 
     def count_in(self, total: Tensor, weight: float) -> None:
         """``total[index] += weight``, in place."""
-        total[self.index] += weight
+        if self.index is None:
+            total.add_(weight)
+        else:
+            total[self.index] += weight
 
 
 Submodel = Mask | Slice

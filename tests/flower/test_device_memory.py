@@ -70,6 +70,13 @@ def test_slices_and_masks(case, capacity):
 
 
 @pytest.mark.slow
+def test_a_slice_s_client_keeps_one_copy_of_what_it_was_sent():
+    """With the message's pieces, a second copy and an index it was 172 MiB."""
+    case = a_case("heterofl")
+    assert measured(case, task_in(case), 0.25)["peak_above_imports_mib"] <= 162
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(("method", "capacity"), [("heterofl", 0.0625), ("fedfibos", 0.0625)])
 def test_a_device_that_declares_itself_takes_no_more(method, capacity):
     """It tries a step of its submodel; of a slice it has only the outline."""

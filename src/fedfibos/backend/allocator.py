@@ -42,10 +42,14 @@ def _set(asked: Sequence[tuple[int, int]]) -> bool:
 def give_back_freed_memory() -> bool:
     """Set glibc's allocator of this process to give large blocks back to the system as soon as they are freed.
 
-    glibc raises its own bound for that while a program runs. A device that has little memory calls this: the process
-    takes about a fifth less, and its steps a little longer. Returns: as of :func:`keep_freed_memory`.
+    glibc raises its own bound for that while a program runs. What is free already goes back at every call. A device
+    that has little memory calls this: the process takes about a fifth less, and its steps a little longer.
+    Returns: as of :func:`keep_freed_memory`.
     """
-    return _set(((_MMAP_THRESHOLD, _BLOCK), (_TRIM_THRESHOLD, _BLOCK)))
+    done = _set(((_MMAP_THRESHOLD, _BLOCK), (_TRIM_THRESHOLD, _BLOCK)))
+    if done:
+        ctypes.CDLL(None).malloc_trim(0)
+    return done
 
 
 def _set_by_user() -> bool:

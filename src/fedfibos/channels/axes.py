@@ -154,8 +154,7 @@ class Axes:
         """
         small = self.small_layout(layout, widths)
         held = self.num_units - sum(self.sizes[axis] - width for axis, width in widths.items())
-        index, units = torch.arange(small.size, dtype=torch.int32), torch.arange(held)  # as small as the values
-        return Slice(index, small, tuple(widths.items()), units=units, num_units=self.num_units)
+        return Slice(None, small, tuple(widths.items()), units=torch.arange(held), num_units=self.num_units)
 
     @property
     def num_units(self) -> int:

@@ -174,6 +174,7 @@ def _train(task: FleetTask, data: MakeData, message: Message, context: Context) 
     download = decode_download(payload_in(message), task.model, corrected=task.local.scaffold)
     if not task.model.has_values:  # a small device: what was read is not kept beside what it says
         del message.content[PAYLOAD]
+        give_back_freed_memory()
     if download.client != own:
         raise WireError(f"the download is for client {download.client}, this is client {own}")
     declared = _setting(context, "capacity", float)

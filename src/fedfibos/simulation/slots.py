@@ -80,7 +80,8 @@ def pack(slot: Slot, submodel: Submodel) -> Packed:
     """Put a submodel's large tensor into the slot; return what goes through the pipe."""
     nested = [member.units.cpu().numpy() for member in submodel.nested if member.units is not None]
     if isinstance(submodel, Slice):
-        size = submodel.index.numel()
+        assert submodel.index is not None, "a client's own view of its slice is not sent on"
+        size = submodel.num_held
         slot.index[:size] = submodel.index
         units = 0 if submodel.units is None else submodel.units.numel()
         return Packed((size,), nested, submodel.layout, submodel.widths, units)
