@@ -23,6 +23,7 @@ from evidence.records import (
     load_nested,
     load_normalised,
     load_pretrained,
+    load_pretrained_images,
 )
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -45,7 +46,9 @@ def pages(results: Path) -> Mapping[str, str]:
         "findings.svg": forest(front.groups(studies)),
         "explanation/findings.md": front.page(studies),
         "explanation/nested.md": nested.page(studies.nested, load_devices(small)),
-        "explanation/pretrained.md": pretrained.page(load_pretrained(small), load_ablation(small)),
+        "explanation/pretrained.md": pretrained.page(
+            load_pretrained(small), load_pretrained_images(small), load_ablation(small)
+        ),
         "explanation/evidence/cifar10.md": cifar10.page(studies, results / "data.json"),
         "explanation/evidence/cifar100.md": cifar100.page(studies.hundred),
         "explanation/evidence/ag_news.md": ag_news.page(studies.text, studies.tuned),

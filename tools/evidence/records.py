@@ -158,6 +158,11 @@ def load_pretrained(small: Path) -> Study:
     return Study("AG News", {"dirichlet": "Dirichlet 1.0"}, cells)
 
 
+def load_pretrained_images(small: Path) -> Study:
+    """Channels of a pretrained network for images."""
+    return Study("CIFAR-100", {"dirichlet": "Dirichlet 0.3"}, _cells(small, "cifar100-pretrained"))
+
+
 def load_ablation(small: Path) -> Study:
     """Which channels or how many."""
     return Study("CIFAR-10", {"high": "two classes a client"}, _cells(small, "cifar10-channels-ablation"))
