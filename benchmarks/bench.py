@@ -23,6 +23,7 @@ from floors import passes
 from halves import disagreement
 from homes import measured, server_of_clients
 from masked import masked_round
+from passes import passes as passes_of_a_client
 from peers import peer_times
 from population import REGISTERED, registered
 from selection import selection
@@ -72,6 +73,7 @@ PIECES: dict[str, dict[str, Callable[[int], Any]]] = {
     "floors": {
         name: lambda repeats, n=name: kept_memory(passes, WORKLOADS[n], repeats) for name in ("resnet18", "mlp_11m")
     },
+    "passes": {"mlp_11m_1_step": lambda repeats: kept_memory(passes_of_a_client, WORKLOADS["mlp_11m_1_step"], repeats)},
     "engine_default_allocator": {
         name: lambda repeats, n=name: default_allocator(n, repeats) for name in ("mlp_11m", "mlp_11m_1_step")
     },
