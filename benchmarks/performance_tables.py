@@ -23,6 +23,19 @@ MASKED = {
     name: name for name in ("fiarse, its authors' code", "fiarse, as released", "fiarse, as in its paper", "fedfibos")
 }
 SIDES = {"fedavg": "FedAvg", "fedfibos": "FedFIbOS, selection included"}
+SINGLE = {"mlp_11m_1_step": "MLP, 11.0 M, 5 clients × 1 step of 32"}
+"""The same where it stands first."""
+
+FEWEST = {
+    "select": ("5", ["select_scores"]),
+    "start": ("13", ["start"]),
+    "the step": ("17", ["only_step"]),
+    "estimate": ("9", ["estimate"]),
+    "update": ("12", ["finish"]),
+    "look": ("10", ["look", "look"]),
+    "sums": ("27", ["add", "add", "count"]),
+}
+"""Stage of a client -> the bytes a parameter that it must read and write, and the loops of benchmarks/fused.c."""
 
 
 def load(piece: str) -> dict[str, Any] | None:
@@ -98,6 +111,45 @@ def floors(content: dict[str, Any]) -> str:
             )
         rows.append([WORKLOADS[name], f"{1000 * sgd:.3g}", f"{1000 * ours:.3g}", least])
     return table(["workload", "SGD's update, ms a step", "with FedFIbOS's passes, ms", "floor of the ratio"], rows)
+
+
+def passes(content: dict[str, Any]) -> str:
+    """A client's passes, stage by stage, beside the fewest; and the ratio that these would give."""
+    (row,) = content["rows"].values()
+    stages: dict[str, list[dict[str, Any]]] = {}
+    for of in row["made"]:
+        stage = "the step" if of["stage"] in ("observe", "update of the step") else of["stage"]
+        stages.setdefault(stage, []).append(of)
+    fewest, rows, least = row["fewest"], [], 0.0
+    for stage, operations in stages.items():
+        moved, ms = (sum(of[key] for of in operations) for key in ("read", "ms"))
+        moved += sum(of["written"] for of in operations)
+        names = ", ".join(dict.fromkeys(f"`{of['operation'].strip('_')}`" for of in operations if of["ms"] > 0.1))
+        cells = ["the same", f"{ms:.1f}"]
+        if stage in FEWEST and "skipped" not in fewest:
+            bytes_, loops = FEWEST[stage]
+            at_best = sum(fewest[loop] for loop in loops)
+            least += at_best - ms
+            cells = [bytes_, f"{at_best:.1f}"]
+        rows.append([f"{stage}: {names}", f"{moved:.0f}", f"{ms:.1f}", *cells])
+    total = sum(of["ms"] for of in row["made"])
+    rows.append(["all", "", f"{total:.1f}", "", f"{total + least:.1f}"])
+    ours, best = (f"{ms / row['bare_ms']:.2f}" for ms in (total, total + least))
+    rows.append(["over the plain loop", "", ours, "", best])
+    return table(["stage, and torch's operations", "bytes", "ms", "fewest bytes", "ms in C"], rows)
+
+
+def against(content: dict[str, Any]) -> str:
+    """FedFIbOS's ratios to the plain loop at two commits, measured in turn."""
+    rows = [
+        [
+            SINGLE.get(workload, WORKLOADS[workload]),
+            *(spread(result[when]["fedfibos"]["cpu"]["ratio"]) for when in ("before", "after")),
+            *(spread(result[when]["fedfibos"]["wall"]["ratio"]) for when in ("before", "after")),
+        ]
+        for workload, result in content["rows"].items()
+    ]
+    return table(["workload", "processor time, before", "after", "wall time, before", "after"], rows)
 
 
 def selection(content: dict[str, Any]) -> str:
@@ -202,6 +254,27 @@ SECTIONS: list[tuple[str, str, str, Any]] = [
         "floor is spent once for each client, not in each step: on selecting, on gathering the client's values, on the "
         "update and on the sums.",
         floors,
+    ),
+    (
+        "passes",
+        "The passes of a client",
+        "With one step a client the time goes into passes over the parameters. The table has those of a client of the "
+        "11.0 M MLP, on average over the five clients. Bytes are for each parameter, read and written. Milliseconds "
+        "are of processor time. *Fewest bytes* is what a client with a mask must read and write if each stage is one "
+        "loop; `benchmarks/fused.c` has these loops. Selection's loop leaves out the bracket and the ranking of the "
+        "few scores inside it. The forward and backward pass are not changed, nor is the server's step, of which a "
+        "client's share is a fifth. The last line is the floor of the ratio. The library has no compiled extension: "
+        "for this difference it would need a second path to the same bytes.",
+        passes,
+    ),
+    (
+        "against",
+        "Fewer passes, before and after",
+        "The library was measured before and after some passes were removed, both in turn. Holders are counted in "
+        "bytes. Selection looks for NaN only among the few scores near its threshold. The first step writes its "
+        "squares instead of adding them to zeros. The start of a client that holds everything is not copied. Runs have "
+        "the same bytes as before. The ratios are to the plain loop.",
+        against,
     ),
     (
         "upload_checks",

@@ -65,6 +65,20 @@ def test_summary_of_turns(benchmarks):
     assert rows["ours"]["cpu"] == {"seconds": [2.0, 1.1, 6.0], "ratio": [1.1, 1.0, 1.5]}
 
 
+def test_the_passes_of_a_client_are_counted(benchmarks, monkeypatch):
+    """Four of five clients have a mask: they read 4 bytes a score and write 1. Sums are added to by every client."""
+    workloads, passes = benchmarks("workloads"), benchmarks("passes")
+    monkeypatch.setattr(passes, "LONG", 1000)
+    workload = dataclasses.replace(workloads.WORKLOADS["tiny_mlp"], clients=5, examples=32)
+    rows = {(row["stage"], row["operation"]): row for row in passes.client_passes(workload, 1)}
+    numbers = {key: [row[of] for of in ("times", "read", "written")] for key, row in rows.items()}
+    assert numbers["select", "top_k"] == [0.8, 3.2, 0.8]
+    assert numbers["start", "copy_"] == [1.0, 4.0, 4.0]
+    assert numbers["look", "aminmax"] == [2.0, 8.0, 0.0]
+    assert numbers["sums", "add_"] == [4.0, 19.6, 10.0]
+    assert {stage for stage, _ in rows} <= set(passes.STAGES.values())
+
+
 def test_the_engine_piece_runs(benchmarks):
     workloads, engine = benchmarks("workloads"), benchmarks("engine")
     rows = engine.engine_against_bare(dataclasses.replace(workloads.WORKLOADS["tiny_mlp"], clients=3), 2)
