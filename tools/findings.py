@@ -10,7 +10,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from evidence import ag_news, cifar10, cifar100, front, nested, pretrained, protocols, theory
+from evidence import ag_news, cifar10, cifar100, digits, front, nested, pretrained, protocols, theory
 from evidence.forest import forest
 from evidence.records import (
     load_ablation,
@@ -20,11 +20,15 @@ from evidence.records import (
     load_cifar100,
     load_dense,
     load_devices,
+    load_digits_tuning,
+    load_heterogeneity,
     load_nested,
     load_normalised,
     load_pretrained,
     load_pretrained_images,
+    load_settings,
 )
+from evidence.trend import trend
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
@@ -42,7 +46,9 @@ def pages(results: Path) -> Mapping[str, str]:
         load_ag_news(small),
         load_ag_news_tuned(small),
     )
+    heterogeneity = load_heterogeneity(small, digits.SPLITS)
     return {
+        "trend.svg": trend(heterogeneity, {name: digits.NAMES[name] for name in digits.TREND}, "fiarse"),
         "findings.svg": forest(front.groups(studies)),
         "explanation/findings.md": front.page(studies),
         "explanation/nested.md": nested.page(studies.nested, load_devices(small)),
@@ -52,6 +58,9 @@ def pages(results: Path) -> Mapping[str, str]:
         "explanation/evidence/cifar10.md": cifar10.page(studies, results / "data.json"),
         "explanation/evidence/cifar100.md": cifar100.page(studies.hundred),
         "explanation/evidence/ag_news.md": ag_news.page(studies.text, studies.tuned),
+        "explanation/evidence/digits.md": digits.page(
+            heterogeneity, load_settings(small, digits.SETTINGS), load_digits_tuning(small)
+        ),
         "explanation/protocols.md": protocols.page(small),
         "explanation/evidence/theory.md": theory.page(studies.images),
     }

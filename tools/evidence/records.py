@@ -168,6 +168,34 @@ def load_ablation(small: Path) -> Study:
     return Study("CIFAR-10", {"high": "two classes a client"}, _cells(small, "cifar10-channels-ablation"))
 
 
+def load_heterogeneity(small: Path, splits: Mapping[str, str]) -> Study:
+    """Digits, by split; all capacities are non-uniform."""
+    cells: dict[Cell, dict[str, list[Record]]] = {}
+    for run in _finished(small / "digits-heterogeneity"):
+        split, method = run.parts[-3:-1]
+        cells.setdefault((split, "non-uniform"), {}).setdefault(method, []).append(read_record(run))
+    return Study("Digits", splits, cells)
+
+
+def load_settings(small: Path, cell: Cell) -> Study:
+    """Digits, one setting changed at a time."""
+    methods: dict[str, list[Record]] = {}
+    for run in _finished(small / "digits-settings"):
+        methods.setdefault(run.parts[-2], []).append(read_record(run))
+    return Study("Digits", {cell[0]: "two classes a client"}, {cell: methods})
+
+
+def load_digits_tuning(small: Path) -> dict[str, dict[float, float]]:
+    """Method -> learning rate -> accuracy over the submodels on held-out training examples."""
+    tuning: dict[str, dict[float, float]] = {}
+    for run in _finished(small / "digits-heterogeneity-tuning"):
+        record = read_record(run)
+        found = entry(record.final, SUBMODELS)
+        assert found is not None
+        tuning.setdefault(run.parts[-3], {})[record.experiment.local.lr] = found
+    return tuning
+
+
 def _cells(small: Path, *studies: str) -> dict[Cell, dict[str, list[Record]]]:
     cells: dict[Cell, dict[str, list[Record]]] = {}
     for study in studies:
