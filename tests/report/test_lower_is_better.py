@@ -17,7 +17,7 @@ from fedfibos.report.sorting import sort_records
 from fedfibos.report.tables import best_of, written
 from fedfibos.runs.measures import Measure
 
-RECORD = Path(__file__).parents[2] / "results" / "tasks" / "language_model.tar.zst"
+RECORD = Path(__file__).parents[2] / "results" / "tasks" / "language_model"
 PERPLEXITY = Measure("perplexity", "lower", False)
 
 
