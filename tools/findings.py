@@ -45,10 +45,10 @@ def pages(results: Path) -> Mapping[str, str]:
         load_cifar100(small),
         load_ag_news(small),
         load_ag_news_tuned(small),
+        load_heterogeneity(small, digits.SPLITS),
     )
-    heterogeneity = load_heterogeneity(small, digits.SPLITS)
     return {
-        "trend.svg": trend(heterogeneity, {name: digits.NAMES[name] for name in digits.TREND}, "fiarse"),
+        "trend.svg": trend(studies.digits, {name: digits.NAMES[name] for name in digits.TREND}, "fiarse"),
         "findings.svg": forest(front.groups(studies)),
         "explanation/findings.md": front.page(studies),
         "explanation/nested.md": nested.page(studies.nested, load_devices(small)),
@@ -59,7 +59,7 @@ def pages(results: Path) -> Mapping[str, str]:
         "explanation/evidence/cifar100.md": cifar100.page(studies.hundred),
         "explanation/evidence/ag_news.md": ag_news.page(studies.text, studies.tuned),
         "explanation/evidence/digits.md": digits.page(
-            heterogeneity, load_settings(small, digits.SETTINGS), load_digits_tuning(small)
+            studies.digits, load_settings(small, digits.SETTINGS), load_digits_tuning(small)
         ),
         "explanation/protocols.md": protocols.page(small),
         "explanation/evidence/theory.md": theory.page(studies.images),

@@ -46,6 +46,8 @@ TITLES = {
     "channels": "FedFIbOS on channels",
     "channels-nested": "FedFIbOS on channels, nested steps",
     "channels-nested-tuned": "FedFIbOS on channels, nested steps, lr .025",
+    "channels-sandwich": "FedFIbOS on channels, `sandwich`, lr .025",
+    "channels-distilled": "FedFIbOS on channels, `sandwich` with distillation, lr .025",
 }
 
 
