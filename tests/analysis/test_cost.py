@@ -10,7 +10,7 @@ import torch
 from torch import nn
 from torch.profiler import ProfilerActivity, profile
 
-from fedfibos.analysis.cost import cost, forward_macs
+from fedfibos.analysis.cost import as_sent, cost, forward_macs
 from fedfibos.backend.memory import peak_memory
 from fedfibos.data.images import TensorData
 from fedfibos.methods import METHODS
@@ -83,7 +83,7 @@ def test_memory_of_optimisers_and_of_what_methods_add():
         return cost(METHODS[method](), model, capacity, data, LocalTraining(batch_size=3, **local)).tensors
 
     plain = memory()
-    assert 3 * size < plain < 3.2 * size  # values, start, gradients; few activations
+    assert 3 * size < plain < 3.2 * size  # what was received, values, gradients; few activations
     assert memory(momentum=0.9) == plain + size
     assert memory(optimizer="adamw") == pytest.approx(plain + 2 * size + 4 * 4, abs=100)
     assert memory("fedfibos", 0.5) >= plain + 2 * size
@@ -132,8 +132,9 @@ def test_memory_agrees_with_the_profiler(name, norm):
     client = Client(0, 0.5, 0, 0, local, data)
     submodel = method.extract(model, method.init(params), params, client)
     there = model.workspace(submodel).values.nbytes
+    submodel, sent = as_sent(submodel, params)
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as seen:
-        method.train(model, params, submodel, client)
+        method.train(model, sent, submodel, client)
     total = peak = 0
     events = [e for e in seen.profiler.kineto_results.events() if e.name() == "[memory]"]
     for event in sorted(events, key=lambda e: e.start_ns()):

@@ -19,7 +19,7 @@ from fedfibos.method import Method, extract_submodel
 from fedfibos.model import Model
 from fedfibos.params import Params
 from fedfibos.round import submodel_for
-from fedfibos.submodel import Submodel, held_maskable
+from fedfibos.submodel import Mask, Slice, Submodel, held_maskable
 from fedfibos.training import LocalTraining
 from fedfibos.types import Client, Dataset, State, Upload, download_bytes, upload_bytes
 
@@ -125,7 +125,17 @@ def tried(method: Method, model: Model, params: Params, submodel: Submodel, clie
     several = replace(client, local=replace(local, steps=STEPS, epochs=None), data=enough)
     small = replace(several, local=replace(local, steps=1, epochs=None, batch_size=2))
     upload = method.train(model, params, submodel, small)  # what is made once, at the first step, is not a step's
-    return upload, peak_memory(lambda: method.train(model, params, submodel, several))
+    own, sent = as_sent(submodel, params)
+    peak = peak_memory(lambda: method.train(model, sent, own, several))
+    whole = isinstance(own, Mask) and own.is_all  # it starts from what was received, which lies beside its message
+    return upload, peak + (sent.flat.nbytes if whole else 0)
+
+
+def as_sent(submodel: Submodel, params: Params) -> tuple[Submodel, Params]:
+    """What a client is sent: of a slice its own parameters alone, which it need not gather."""
+    if not isinstance(submodel, Slice):
+        return submodel, params
+    return replace(submodel, index=None), Params(submodel.layout, submodel.gather(params.flat))
 
 
 def forward_macs(model: Model, params: Params, submodel: Submodel, data: Dataset) -> int:
