@@ -170,8 +170,8 @@ def three(study: Study, digits: Study) -> list[str]:
             for name in ("saliency-nested", "saliency-nested-rare", "fiarse-nested")
         ),
         *(
-            Comparison(f"{TITLES[name]} − {steps}, {study.where(MAIN)}", study, name, "fiarse-nested", MAIN)
-            for name in ("saliency-nested", "channels-nested")
+            Comparison(f"{TITLES[name]} − {steps}, {study.where(cell)}", study, name, "fiarse-nested", cell)
+            for name, cell in (("saliency-nested", MAIN), ("channels-nested", MAIN), ("saliency-nested", DIRICHLET))
         ),
         *(
             Comparison(f"{TITLES['saliency-nested']} − {TITLES[base]}, digits, two classes a client", digits, *pair)
