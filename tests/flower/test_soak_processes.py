@@ -38,7 +38,7 @@ CONFIG = {
 }
 REASONS = {
     "dies": "",
-    "hangs": "it was not done within 75 s",
+    "hangs": "within 75 s",  # the device says so itself, or the server does where the answer comes too late
     "raises": "out of memory",
     "wrong shape": "",
     "echo": "must be of kind",
@@ -47,8 +47,11 @@ REASONS = {
 
 
 def resident(pid: int) -> int:
-    """MiB of a process in memory (Linux)."""
-    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") >> 20
+    """MiB of a process in memory (Linux); 0 of one that has just ended."""
+    try:
+        return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") >> 20
+    except (FileNotFoundError, ProcessLookupError):
+        return 0
 
 
 def command_of(pid: int) -> str:
@@ -95,9 +98,10 @@ class Soak:
 
     def look(self, done: int) -> None:
         link = self.processes.running["superlink"].pid
+        # Helpers that the app has just forked bear its name, and are small.
         apps = [n for n in _descendants(link) if "flwr-serverapp" in command_of(n)]
         if done and apps and (not self.memory or self.memory[-1]["round"] != done):
-            self.memory.append({"round": done, "superlink": resident(link), "serverapp": resident(apps[0])})
+            self.memory.append({"round": done, "superlink": resident(link), "serverapp": max(map(resident, apps))})
 
     def journal(self) -> list[dict]:
         files = (self.folder / "journal").glob("*.jsonl")
