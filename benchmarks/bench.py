@@ -73,7 +73,10 @@ PIECES: dict[str, dict[str, Callable[[int], Any]]] = {
     "floors": {
         name: lambda repeats, n=name: kept_memory(passes, WORKLOADS[n], repeats) for name in ("resnet18", "mlp_11m")
     },
-    "passes": {"mlp_11m_1_step": lambda repeats: kept_memory(passes_of_a_client, WORKLOADS["mlp_11m_1_step"], repeats)},
+    "passes": {
+        name: lambda repeats, n=name: kept_memory(passes_of_a_client, WORKLOADS[n], repeats)
+        for name in ("mlp_11m_1_step", "mlp_11m")
+    },
     "engine_default_allocator": {
         name: lambda repeats, n=name: default_allocator(n, repeats) for name in ("mlp_11m", "mlp_11m_1_step")
     },

@@ -1,7 +1,7 @@
 """The passes over the parameters that a client of FedFIbOS costs: those that it makes, and the fewest that it must.
 
-The first are seen by watching torch's operations in a round of one step a client. The others are loops in C
-(``fused.c``), compiled here with ``cc``.
+The first are seen by watching torch's operations in a round. The others are loops in C (``fused.c``), compiled here
+with ``cc``.
 """
 
 from __future__ import annotations

@@ -26,17 +26,6 @@ SIDES = {"fedavg": "FedAvg", "fedfibos": "FedFIbOS, selection included"}
 SINGLE = {"mlp_11m_1_step": "MLP, 11.0 M, 5 clients × 1 step of 32"}
 """The same where it stands first."""
 
-FEWEST = {
-    "select": ("5", ["select_scores"]),
-    "start": ("13", ["start"]),
-    "the step": ("17", ["only_step"]),
-    "estimate": ("9", ["estimate"]),
-    "update": ("12", ["finish"]),
-    "look": ("10", ["look", "look"]),
-    "sums": ("27", ["add", "add", "count"]),
-}
-"""Stage of a client -> the bytes a parameter that it must read and write, and the loops of benchmarks/fused.c."""
-
 
 def load(piece: str) -> dict[str, Any] | None:
     """A piece's results, or None where it was not run."""
@@ -114,29 +103,52 @@ def floors(content: dict[str, Any]) -> str:
 
 
 def passes(content: dict[str, Any]) -> str:
+    """A client's passes in a round of one step and of twenty."""
+    return "\n\n".join(
+        f"{SINGLE.get(name, WORKLOADS[name])}:\n\n{client_passes(row, BENCHED[name].steps)}"
+        for name, row in content["rows"].items()
+    )
+
+
+def client_passes(row: dict[str, Any], steps: int) -> str:
     """A client's passes, stage by stage, beside the fewest; and the ratio that these would give."""
-    (row,) = content["rows"].values()
     stages: dict[str, list[dict[str, Any]]] = {}
     for of in row["made"]:
-        stage = "the step" if of["stage"] in ("observe", "update of the step") else of["stage"]
+        stage = "the steps" if of["stage"] in ("observe", "update of the step") else of["stage"]
         stages.setdefault(stage, []).append(of)
-    fewest, rows, least = row["fewest"], [], 0.0
+    at_best = fewest(row["fewest"], steps)
+    rows, least = [], 0.0
     for stage, operations in stages.items():
         moved, ms = (sum(of[key] for of in operations) for key in ("read", "ms"))
         moved += sum(of["written"] for of in operations)
         names = ", ".join(dict.fromkeys(f"`{of['operation'].strip('_')}`" for of in operations if of["ms"] > 0.1))
         cells = ["the same", f"{ms:.1f}"]
-        if stage in FEWEST and "skipped" not in fewest:
-            bytes_, loops = FEWEST[stage]
-            at_best = sum(fewest[loop] for loop in loops)
-            least += at_best - ms
-            cells = [bytes_, f"{at_best:.1f}"]
+        if stage in at_best:
+            bytes_, fewest_ms = at_best[stage]
+            least += fewest_ms - ms
+            cells = [str(bytes_), f"{fewest_ms:.1f}"]
         rows.append([f"{stage}: {names}", f"{moved:.0f}", f"{ms:.1f}", *cells])
     total = sum(of["ms"] for of in row["made"])
     rows.append(["all", "", f"{total:.1f}", "", f"{total + least:.1f}"])
     ours, best = (f"{ms / row['bare_ms']:.2f}" for ms in (total, total + least))
     rows.append(["over the plain loop", "", ours, "", best])
     return table(["stage, and torch's operations", "bytes", "ms", "fewest bytes", "ms in C"], rows)
+
+
+def fewest(loops: dict[str, Any], steps: int) -> dict[str, tuple[int, float]]:
+    """Stage -> bytes a parameter that a client must read and write, and milliseconds of the loops that do it."""
+    if "skipped" in loops:
+        return {}
+    later = steps - 1
+    return {
+        "select": (5, loops["select_scores"]),
+        "start": (13, loops["start"]),
+        "the steps": (17 + 21 * later, loops["only_step"] + later * loops["step"]),
+        "estimate": (9, loops["estimate"]),
+        "update": (12, loops["finish"]),
+        "look": (10, 2 * loops["look"]),
+        "sums": (27, 2 * loops["add"] + loops["count"]),
+    }
 
 
 def against(content: dict[str, Any]) -> str:
@@ -258,13 +270,13 @@ SECTIONS: list[tuple[str, str, str, Any]] = [
     (
         "passes",
         "The passes of a client",
-        "With one step a client the time goes into passes over the parameters. The table has those of a client of the "
-        "11.0 M MLP, on average over the five clients. Bytes are for each parameter, read and written. Milliseconds "
-        "are of processor time. *Fewest bytes* is what a client with a mask must read and write if each stage is one "
-        "loop; `benchmarks/fused.c` has these loops. Selection's loop leaves out the bracket and the ranking of the "
-        "few scores inside it. The forward and backward pass are not changed, nor is the server's step, of which a "
-        "client's share is a fifth. The last line is the floor of the ratio. The library has no compiled extension: "
-        "for this difference it would need a second path to the same bytes.",
+        "In the 11.0 M MLP the time goes into passes over the parameters. The tables have those of a client, on "
+        "average over the five clients, in a round of one step and of twenty. Bytes are for each parameter, read and "
+        "written. Milliseconds are of processor time. *Fewest bytes* is what a client with a mask must read and "
+        "write if each stage is one loop; `benchmarks/fused.c` has these loops. Selection's loop leaves out the "
+        "bracket and the ranking of the few scores inside it. The forward and backward pass are not changed, nor is "
+        "the server's step, of which a client's share is a fifth. The last line is the floor of the ratio. The "
+        "library has no compiled extension: for this difference it would need a second path to the same bytes.",
         passes,
     ),
     (

@@ -79,6 +79,18 @@ def test_the_passes_of_a_client_are_counted(benchmarks, monkeypatch):
     assert {stage for stage, _ in rows} <= set(passes.STAGES.values())
 
 
+def test_the_fewest_passes_of_a_client_grow_with_its_steps(benchmarks):
+    """Each later step reads its gradient, squares, values and mask, and writes squares and values: 21 bytes."""
+    loops = dict.fromkeys(("select_scores", "start", "finish", "estimate", "look", "add", "count"), 1.0)
+    fewest = benchmarks("performance_tables").fewest
+    one, twenty = (fewest({**loops, "only_step": 3.0, "step": 2.0}, steps) for steps in (1, 20))
+    assert one.pop("the steps") == (17, 3.0)
+    assert twenty.pop("the steps") == (17 + 19 * 21, 3.0 + 19 * 2.0)
+    assert one == twenty
+    assert one["sums"] == (27, 3.0)
+    assert fewest({"skipped": "no compiler"}, 1) == {}
+
+
 def test_the_engine_piece_runs(benchmarks):
     workloads, engine = benchmarks("workloads"), benchmarks("engine")
     rows = engine.engine_against_bare(dataclasses.replace(workloads.WORKLOADS["tiny_mlp"], clients=3), 2)

@@ -18,6 +18,11 @@ def test_what_is_added_up():
     assert process_memory(1000, 80, 10, 5, 300) == 1000 + FIRST_STEP + 100 + 20 + 5 + 300
 
 
+@pytest.mark.parametrize(("tensors", "most"), [(80, 100), (8, 25)])
+def test_the_messages_of_a_client_without_weights_are_not_beside_its_training(tensors, most):
+    assert process_memory(1000, tensors, 10, 5, 0) == 1000 + FIRST_STEP + most
+
+
 @pytest.mark.parametrize("frozen", [False, True])
 def test_what_building_takes(frozen):
     """3·4 + 4 + 4·2 + 2 = 26 parameters of 4 bytes: four copies for a mask, six where a slice's axes are derived."""
