@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -15,6 +13,7 @@ from fedfibos.backend.optimizers import optimiser
 from fedfibos.backend.recorded import Replayed, can_record
 from fedfibos.backend.reductions import all_finite
 from fedfibos.backend.workspace import Workspace
+from fedfibos.common.draws import reseeded
 from fedfibos.common.inputs import Inputs, check_inputs, forward
 from fedfibos.model import Model
 from fedfibos.params import Params
@@ -98,18 +97,14 @@ def seeded(generator: torch.Generator, device: torch.device) -> Iterator[None]:
         index = torch.cuda.current_device() if device.index is None else device.index
         streams.append(torch.cuda.default_generators[index])
     before = [each.get_state() for each in streams]
-    pythons, arrays = random.getstate(), np.random.get_state()  # noqa: NPY002
     try:
-        random.seed(seed)
-        np.random.seed(seed % 2**32)  # noqa: NPY002
         for each in streams:
             each.manual_seed(seed)
-        yield
+        with reseeded(seed):
+            yield
     finally:
         for each, state in zip(streams, before, strict=True):
             each.set_state(state)
-        random.setstate(pythons)
-        np.random.set_state(arrays)  # noqa: NPY002
 
 
 def local_training(

@@ -37,6 +37,8 @@ class Workspace:
         self.parameters = [named[name] for name in layout.names]
         self._views = layout.views(self.values)
         self._reattach()
+        named_views = zip(layout.names, self.parameters, self._views, strict=True)
+        self._places = [(*each, each[2].data_ptr(), each[2].stride()) for each in named_views]
         trained = {id(parameter): name for name, parameter in zip(layout.names, self.parameters, strict=True)}
         self._owners = [
             (owner, key, parameter, trained[id(parameter)])
@@ -72,8 +74,8 @@ class Workspace:
         for owner, key, parameter, name in self._owners:
             if owner._parameters.get(key) is not parameter:
                 check_kept(name, parameter, owner._parameters.get(key), parameter.shape)
-        for name, parameter, view in zip(self.layout.names, self.parameters, self._views, strict=True):
-            if not _lies_as(parameter, view):
+        for name, parameter, view, place, strides in self._places:
+            if parameter.data_ptr() != place or parameter.stride() != strides:
                 check_kept(name, parameter, parameter, view.shape)
                 view.copy_(parameter.detach().clone())  # its memory may be the view's own, in another order
                 moved = True

@@ -1,4 +1,4 @@
-"""Random numbers for a look at a user's code: the same each time, whichever global stream the code draws from."""
+"""Random streams for users' code: the same numbers each time, whichever global stream it draws from."""
 
 from __future__ import annotations
 
@@ -8,6 +8,40 @@ from contextlib import contextmanager
 
 import numpy as np
 import torch
+from numpy.random.mtrand import get_bit_generator, set_bit_generator
+
+_MADE: list[np.random.MT19937] = []
+"""Numpy's generators of blocks, by how deep these lie in each other. Making one takes longer than a small step."""
+
+_INSIDE: list[np.random.MT19937] = []
+"""Those of the blocks that are being run."""
+
+
+@contextmanager
+def reseeded(seed: int) -> Iterator[None]:
+    """Run a block with Python's and numpy's global streams from this seed on, and leave them as they were.
+
+    Numpy's state takes long to copy. So the block draws from a generator of its own, and numpy's own one is put back.
+    With it a second number of a pair from numpy's ``randn`` would be lost, and is put back too; not where one block
+    lies in another, as nobody's program goes on there.
+    """
+    depth = len(_INSIDE)
+    if depth == len(_MADE):
+        _MADE.append(np.random.MT19937())
+    pythons, theirs = random.getstate(), get_bit_generator()
+    state = np.random.get_state(legacy=False) if depth == 0 else {"has_gauss": 0}  # noqa: NPY002
+    try:
+        _INSIDE.append(_MADE[depth])
+        set_bit_generator(_MADE[depth])
+        random.seed(seed)
+        np.random.seed(seed % 2**32)  # noqa: NPY002
+        yield
+    finally:
+        del _INSIDE[depth:]
+        random.setstate(pythons)
+        set_bit_generator(theirs)
+        if state["has_gauss"]:
+            np.random.set_state(state)  # noqa: NPY002
 
 
 @contextmanager
@@ -15,15 +49,8 @@ def fixed_draws(seed: int = 0) -> Iterator[None]:
     """Run a block on the same random numbers each time, and leave the streams of torch, Python and numpy as they were.
 
     Args:
-        seed: Of all three, below 2³².
+        seed: Of all three.
     """
-    pythons, arrays = random.getstate(), np.random.get_state()  # noqa: NPY002 (users' code draws from it)
-    try:
-        with torch.random.fork_rng(devices=[]):
-            torch.default_generator.manual_seed(seed)
-            random.seed(seed)
-            np.random.seed(seed)  # noqa: NPY002
-            yield
-    finally:
-        random.setstate(pythons)
-        np.random.set_state(arrays)  # noqa: NPY002
+    with torch.random.fork_rng(devices=[]), reseeded(seed):
+        torch.default_generator.manual_seed(seed)
+        yield
