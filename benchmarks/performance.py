@@ -46,8 +46,7 @@ device](devices.md#what-a-device-needs) explains the bound. [Export](../how-to/e
 the size and the speed of exported models. [Bytes](../reference/bytes.md) has what a round sends."""
 
 CLUSTER = """With `--engine ray`, clients train on a Ray cluster. The table compares it with the default engine,
-both with two processes on one machine. Other work slowed this machine down, so only the ratio counts. Starting Ray
-is not counted.
+both with two processes on one machine. Starting Ray is not counted.
 
 A cluster pays if a client's training takes much longer than sending its update. [Run on a
 cluster](../how-to/cluster.md#what-bounds-a-larger-cluster) computes what this means for more nodes."""

@@ -136,6 +136,23 @@ def test_the_page_on_exports_has_the_table_of_its_record(benchmarks):
     assert files["whole model", 1.0, "int8.onnx"]["bytes"] < 0.26 * files["whole model", 1.0, ".onnx"]["bytes"]
 
 
+def test_the_page_on_clusters_has_the_tables_of_its_record(benchmarks):
+    """And what the page says of them holds."""
+    cluster = benchmarks("cluster_tables")
+    record = json.loads(cluster.RECORD.read_text(encoding="utf-8"))
+    written = cluster.PAGE.read_text(encoding="utf-8")
+    assert cluster.page(record, written) == written
+    assert cluster.pieces(record) in written
+    assert cluster.larger(record) in written
+    rows = {(row["link"], row["nodes"]): row for row in record["larger"]}
+    slow, fast = rows["10 Gb/s", 100]["seconds"], rows["100 Gb/s", 100]["seconds"]
+    assert slow["uploads in"] > 2 * slow["training"]
+    assert fast["merging"] > fast["uploads in"]
+    assert all(rows["10 Gb/s", nodes]["training_share"] > 0.5 for nodes in (4, 16))
+    tenth = rows["10 Gb/s", 4]
+    assert tenth["seconds"]["training"] / 10 < tenth["head"] < 4 * tenth["seconds"]["training"] / 10
+
+
 def test_the_gpu_scripts_floor_counts_the_papers_run(benchmarks):
     gpu = benchmarks("gpu")
     floor = gpu.floor(torch.device("cpu"), True)
