@@ -262,9 +262,9 @@ SECTIONS: list[tuple[str, str, str, Any]] = [
         "floors",
         "The floor of FedFIbOS",
         "A step of FedFIbOS passes over all parameters more often than a step of SGD. It also adds up squared "
-        "gradients, and multiplies the update by the mask. So with torch's operations the ratio cannot fall below a floor. "
-        "The time above the floor is spent once for each client, not in each step: on selecting, on gathering the "
-        "client's values, on the update and on the sums.",
+        "gradients, and multiplies the update by the mask. So with torch's operations the ratio cannot fall below a "
+        "floor. The time above the floor is spent once for each client, not in each step: on selecting, on gathering "
+        "the client's values, on the update and on the sums.",
         floors,
     ),
     (
