@@ -18,22 +18,11 @@ from fedfibos.methods import FedAvg, FedFIbOS
 from fedfibos.model import model_of
 from fedfibos.training import LocalTraining
 from fedfibos.types import Client
+from small_experiment import small_experiment
 
-EXPERIMENT = """
-[data]
-name = "digits"
-[model]
-name = "cnn"
-norm = "{norm}"
-options = {{ channels = [4, 4] }}
-[federation]
-clients = 5
-cohort = 2
-rounds = 2
-[method]
-name = "fedfibos"
-[local]
-steps = 2
+CHANGES = """
+federation.capacities = "uniform"
+model = { name = "cnn", norm = "batch", options = { channels = [4, 4] } }
 """
 
 
@@ -135,7 +124,7 @@ def test_clients_are_spread_evenly_and_one_that_cannot_train_is_left_out():
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
     folder = tmp_path_factory.mktemp("audit")
-    (folder / "batch.toml").write_text(EXPERIMENT.format(norm="batch"))
+    (folder / "batch.toml").write_text(small_experiment(CHANGES))
     assert main(["run", str(folder / "batch.toml"), "--out", str(folder / "run"), "--workers", "1"]) == 0
     return folder / "run"
 

@@ -105,13 +105,10 @@ def test_only_slices_of_whole_channels_are_looked_at():
         assert holds_channels(method, model, method.init(params), params, who) is wanted
 
 
-def test_the_command_prints_and_keeps_them(tmp_path, capsys, monkeypatch):
+def test_the_command_prints_and_keeps_them(experiment_file, tmp_path, capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
-    (tmp_path / "e.toml").write_text(
-        'model = { name = "mlp", options = { hidden = [32] } }\nmethod.name = "fedfibos-channels"\n'
-        "federation = { clients = 5, cohort = 5, rounds = 1 }\nlocal = { steps = 2 }\n"
-    )
-    assert main(["run", str(tmp_path / "e.toml"), "--out", str(tmp_path / "run"), "--workers", "1"]) == 0
+    toml = experiment_file('method.name = "fedfibos-channels"')
+    assert main(["run", str(toml), "--out", str(tmp_path / "run"), "--workers", "1"]) == 0
     capsys.readouterr()
     assert main(["diagnose", str(tmp_path / "run"), "--clients", "2", "--capacity", "0.5"]) == 0
     shown = capsys.readouterr().out

@@ -82,11 +82,8 @@ def test_a_skeleton_has_every_parameter_with_its_shape_and_runs():
 
 
 @pytest.fixture
-def experiment(tmp_path):
-    path = tmp_path / "a.toml"
-    federation = '[federation]\nclients = 5\ncohort = 5\nrounds = 1\n[method]\nname = "fedavg"\n[model]\n'
-    path.write_text(f'{federation}name = "mlp"\noptions = {{ hidden = [6] }}\n')
-    return str(path)
+def experiment(experiment_file):
+    return str(experiment_file("model.options = { hidden = [6] }"))
 
 
 def test_the_command_prints_the_table(experiment, capsys):

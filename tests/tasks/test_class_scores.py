@@ -39,14 +39,8 @@ def test_as_scikit_learn_has_them():
     assert macro_f1(predicted, labels) == pytest.approx(metrics.f1_score(labels, predicted, average="macro"))
 
 
-def test_every_run_records_them(tmp_path):
-    (tmp_path / "e.toml").write_text(
-        'data.name = "digits"\nmodel = { name = "mlp", options = { hidden = [8] } }\nmethod.name = "heterofl"\n'
-        "local = { steps = 5, batch_size = 8, lr = 0.1 }\n"
-        "federation = { clients = 4, cohort = 4, rounds = 2, capacities = { 1.0 = 0.5, 0.5 = 0.5 } }\n"
-        "evaluation.every = 1\n"
-    )
-    final = simulate(load_experiment(tmp_path / "e.toml", ()), tmp_path / "run", workers=1)
+def test_every_run_records_them(experiment_file, tmp_path):
+    final = simulate(load_experiment(experiment_file("evaluation.every = 1")), tmp_path / "run", workers=1)
     lines = [json.loads(line) for line in (tmp_path / "run" / "rounds.jsonl").read_text().splitlines()]
     for line in lines:
         found = line["evaluation"]
