@@ -8,21 +8,13 @@ from fedfibos.runs.record import RunDirectory
 
 
 @pytest.fixture
-def experiment(tmp_path):
-    path = tmp_path / "experiment.toml"
-    path.write_text(
-        '[model]\nname = "mlp"\n[federation]\nclients = 10\ncohort = 5\nrounds = 3\n[method]\nname = "fedfibos"\n'
-    )
-    return load_experiment(path)
+def experiment(experiment_file):
+    return load_experiment(experiment_file('federation = { rounds = 3, capacities = "uniform" }', without=["local"]))
 
 
 @pytest.fixture
-def config(tmp_path) -> str:
-    path = tmp_path / "experiment.toml"
-    path.write_text(
-        '[model]\nname = "mlp"\n[federation]\nclients = 10\ncohort = 5\nrounds = 1\n[method]\nname = "fedavg"\n'
-    )
-    return to_toml(load_experiment(path))
+def config(experiment_file) -> str:
+    return to_toml(load_experiment(experiment_file("federation = { clients = 10, cohort = 5, rounds = 1 }")))
 
 
 @pytest.fixture

@@ -19,6 +19,7 @@ from fedfibos.runs.reading import RecordError
 from fedfibos.runs.stored import experiment_of, is_stored, stored_below, stored_bytes
 from fedfibos.simulation import simulate
 from fedfibos.simulation.sweep import SweepProgress, run_study
+from small_experiment import small_experiment
 
 STUDY = """
 base = "experiment.toml"
@@ -27,22 +28,6 @@ seeds = [0, 1]
 fedavg = { method.name = "fedavg" }
 fiarse = { method.name = "fiarse" }
 """
-BASE = """
-[data]
-name = "digits"
-[model]
-name = "mlp"
-options = { hidden = [4] }
-[federation]
-clients = 4
-cohort = 2
-rounds = 1
-capacities = { 1.0 = 0.5, 0.5 = 0.5 }
-[method]
-name = "fedavg"
-[local]
-steps = 1
-"""
 RUNS = ("fedavg/seed-0", "fedavg/seed-1", "fiarse/seed-0", "fiarse/seed-1")
 
 
@@ -50,7 +35,7 @@ RUNS = ("fedavg/seed-0", "fedavg/seed-1", "fiarse/seed-0", "fiarse/seed-1")
 def made(tmp_path_factory):
     """A study that was run."""
     folder = tmp_path_factory.mktemp("made")
-    (folder / "experiment.toml").write_text(BASE)
+    (folder / "experiment.toml").write_text(small_experiment("federation.rounds = 1"))
     (folder / "study.toml").write_text(STUDY)
     run_study(load_study(folder / "study.toml"), folder / "study", SweepProgress(), workers=1)
     return folder

@@ -50,7 +50,7 @@ def test_a_line_for_each():
 
 
 @pytest.fixture
-def experiment(tmp_path, monkeypatch):
+def experiment(experiment_file, tmp_path, monkeypatch):
     (tmp_path / "loses_a_class.py").write_text(
         "from dataclasses import dataclass\n"
         "from fedfibos.local import LocalTrainingError\n"
@@ -63,13 +63,8 @@ def experiment(tmp_path, monkeypatch):
         "        return super().train(model, params, submodel, client)\n"
     )
     monkeypatch.syspath_prepend(str(tmp_path))
-    (tmp_path / "e.toml").write_text(
-        'data.name = "digits"\nmodel = { name = "mlp", options = { hidden = [4] } }\n'
-        'method.name = "loses_a_class:Loses"\n'
-        "local = { steps = 1, batch_size = 8 }\n"
-        "federation = { clients = 4, cohort = 4, rounds = 4, capacities = { 1.0 = 0.5, 0.5 = 0.5 } }\n"
-    )
-    (tmp_path / "study.toml").write_text('base = "e.toml"\nseeds = [0]\n')
+    experiment_file('method.name = "loses_a_class:Loses"\nfederation = { clients = 4, cohort = 4, rounds = 4 }')
+    (tmp_path / "study.toml").write_text('base = "experiment.toml"\nseeds = [0]\n')
     return tmp_path
 
 
@@ -77,7 +72,7 @@ MESSAGE = "capacity 0.5: all its clients were rejected in 3 of the 4 rounds that
 
 
 def test_a_run_ends_with_a_line_and_a_code_of_its_own(experiment, capsys):
-    arguments = [str(experiment / "e.toml"), "--out", str(experiment / "run"), "--workers", "1"]
+    arguments = [str(experiment / "experiment.toml"), "--out", str(experiment / "run"), "--workers", "1"]
     assert main(["run", *arguments]) == 3
     assert capsys.readouterr().out.splitlines()[-1] == MESSAGE
     final = json.loads((experiment / "run" / "final.json").read_text())

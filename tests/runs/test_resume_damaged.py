@@ -11,35 +11,19 @@ from fedfibos.cli import main
 from fedfibos.config.experiment import load_experiment, to_toml
 from fedfibos.runs.record import RunDirectory
 from fedfibos.simulation import simulate
+from small_experiment import small_experiment
 
-BASE = """
-[data]
-name = "digits"
-[model]
-name = "mlp"
-options = { hidden = [8] }
-[federation]
-clients = 4
-cohort = 2
-rounds = 6
-capacities = { 1.0 = 0.5, 0.5 = 0.5 }
-[method]
-name = "fedfibos"
-sharing = "client"
-prior = "none"
-[local]
-steps = 1
-[evaluation]
-every = 2
-submodel_clients = 1
-[run]
-checkpoint_every = 2
+CHANGES = """
+federation.rounds = 6
+method = { sharing = "client", prior = "none" }
+evaluation.every = 2
+run.checkpoint_every = 2
 """
 
 
 def experiment(tmp_path, *overrides):
     path = tmp_path / "experiment.toml"
-    path.write_text(BASE)
+    path.write_text(small_experiment(CHANGES))
     return load_experiment(path, overrides)
 
 

@@ -13,36 +13,16 @@ from fedfibos.runs.reading import RecordError
 from fedfibos.runs.record import RunDirectory, check_usable
 from fedfibos.simulation import engine, simulate
 
-BASE = """
-[data]
-name = "digits"
-[model]
-name = "mlp"
-options = { hidden = [8] }
-[federation]
-clients = 4
-cohort = 2
-rounds = 2
-capacities = { 1.0 = 0.5, 0.5 = 0.5 }
-[method]
-name = "fedfibos"
-sharing = "client"
-prior = "none"
-[local]
-steps = 1
-[evaluation]
-every = 2
-submodel_clients = 1
-[run]
-checkpoint_every = 1
-"""
-
 
 @pytest.fixture
-def experiment(tmp_path):
-    path = tmp_path / "experiment.toml"
-    path.write_text(BASE)
-    return load_experiment(path)
+def experiment(experiment_file):
+    return load_experiment(
+        experiment_file("""
+            method = { sharing = "client", prior = "none" }
+            evaluation.every = 2
+            run.checkpoint_every = 1
+        """)
+    )
 
 
 def other(tmp_path, *overrides):

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from score_homes import EXPERIMENT
 
 
 @pytest.fixture
-def toml(tmp_path):
-    path = tmp_path / "experiment.toml"
-    path.write_text(EXPERIMENT)
-    return path
+def toml(experiment_file):
+    return experiment_file("""
+        method.sharing = "client"
+        federation.rounds = 6
+        evaluation.every = 6
+        run.checkpoint_every = 4
+    """)
