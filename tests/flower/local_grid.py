@@ -28,6 +28,7 @@ from fedfibos.flower.new import TEMPLATE
 from fedfibos.flower.task import FleetSettings
 from fedfibos.model import Model
 from fedfibos.simulation import build_world
+from small_experiment import small_experiment
 
 RUN, SERVER = 1, 1
 
@@ -150,33 +151,23 @@ def server_context(run_config: dict[str, Any]) -> Context:
 
 
 CLIENTS = 6
-EXPERIMENT = f"""
-[data]
-name = "digits"
-partition = {{ scheme = "dirichlet", alpha = 0.5 }}
-[model]
-name = "cnn"
-options = {{ channels = [8, 16] }}
+CHANGES = f"""
+data.partition = {{ scheme = "dirichlet", alpha = 0.5 }}
+model = {{ name = "cnn", options = {{ channels = [8, 16] }} }}
+local = {{ steps = 3, batch_size = 8, momentum = 0.5 }}
+evaluation.every = 3
 [federation]
 clients = {CLIENTS}
 cohort = 4
 rounds = 3
 capacities = {{ 1.0 = 0.3333, 0.5 = 0.3333, 0.125 = 0.3334 }}
-[method]
-name = "fedfibos"
-[local]
-steps = 3
-batch_size = 8
-momentum = 0.5
-[evaluation]
-every = 3
 """
 
 
 def experiment_of(folder: Path, *overrides: str) -> Experiment:
     """Three capacities, six clients with parts of the digits, a small convolutional network, three rounds."""
     path = folder / "experiment.toml"
-    path.write_text(EXPERIMENT)
+    path.write_text(small_experiment(CHANGES))
     return load_experiment(path, overrides)
 
 

@@ -9,20 +9,19 @@ from local_grid import Deployment, lines_of
 from fedfibos.config.experiment import load_experiment
 from fedfibos.simulation import simulate
 from fedfibos.simulation.world import load_split
+from small_experiment import small_experiment
 
-EXPERIMENT = """
+CHANGES = """
 data = {{ name = {data}, partition = {{ scheme = "iid" }}{options} }}
 task = {{ name = "{task}" }}
 model = {model}
-method.name = "fedfibos"
-federation = {{ clients = 4, cohort = 3, rounds = 2, capacities = {{ 1.0 = 0.5, 0.25 = 0.5 }} }}
-local = {{ steps = 2, batch_size = 4, lr = 0.05 }}
+local = {{ steps = 2, batch_size = 4 }}
 evaluation.every = 1
 """
 
 TABLE = "a,b,price,wet,cold\n" + "".join(f"{n % 7},{n % 5},{n % 7 - n % 5},{n % 2},{n % 3 // 2}\n" for n in range(60))
 
-MLP = '{ name = "mlp", options = { hidden = [8] } }'
+MLP = '{ name = "mlp" }'
 
 READER = """
 from torch import nn
@@ -50,7 +49,11 @@ CASES = {
         "",
         {"miou": "higher", "pixel_accuracy": "higher"},
     ),
-    "language-modelling": ('{ name = "a_reader:Reader" }', "", {"perplexity": "lower", "token_accuracy": "higher"}),
+    "language-modelling": (
+        '{ name = "a_reader:Reader", options = {} }',
+        "",
+        {"perplexity": "lower", "token_accuracy": "higher"},
+    ),
 }
 
 
@@ -69,8 +72,8 @@ def experiment_of(folder, task):
         np.savez(folder / "data.npz", **arrays)
         data = f"npz:{folder / 'data.npz'}"
     (folder / "a_reader.py").write_text(READER)
-    text = EXPERIMENT.format(data=repr(data), task=task, model=model, options=options)
-    (folder / "experiment.toml").write_text(text)
+    changes = CHANGES.format(data=repr(data), task=task, model=model, options=options)
+    (folder / "experiment.toml").write_text(small_experiment(changes))
     return load_experiment(folder / "experiment.toml")
 
 
