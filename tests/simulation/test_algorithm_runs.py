@@ -10,25 +10,11 @@ from fedfibos.config.experiment import load_experiment, to_toml
 from fedfibos.simulation import simulate
 from fedfibos.simulation.world import build_world
 
-BASE = """
-seed = 3
-data.name = "digits"
-[model]
-name = "mlp"
-options = { hidden = [16] }
-[federation]
-clients = 10
-cohort = 4
-rounds = 4
-capacities = { 1.0 = 0.4, 0.5 = 0.6 }
-[method]
-name = "fedfibos"
-[local]
-steps = 3
-[evaluation]
-every = 4
-[run]
-checkpoint_every = 2
+CHANGES = """
+federation = { clients = 10, cohort = 4, rounds = 4 }
+local.steps = 3
+evaluation.every = 4
+run.checkpoint_every = 2
 """
 SETTINGS = {
     "adam": ("server.optimizer=adam", "method.server_lr=0.02"),
@@ -53,10 +39,8 @@ SETTINGS = {
 
 
 @pytest.fixture
-def toml(tmp_path):
-    path = tmp_path / "experiment.toml"
-    path.write_text(BASE)
-    return path
+def toml(experiment_file):
+    return experiment_file(CHANGES)
 
 
 @pytest.mark.slow_where("scaffold-slices", "scaffold-client-scores", "trimmed-mean", "momentum")

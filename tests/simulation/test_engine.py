@@ -24,34 +24,16 @@ from fedfibos.simulation import world as world_module
 from fedfibos.simulation.population import Parts
 from fedfibos.simulation.world import build_world
 
-BASE = """
-seed = 3
-[data]
-name = "digits"
-[model]
-name = "mlp"
-options = { hidden = [16] }
-[federation]
-clients = 10
-cohort = 4
-rounds = 12
-capacities = "uniform"
-[method]
-name = "fedfibos"
-[local]
-steps = 3
-[evaluation]
-every = 4
-[run]
-checkpoint_every = 3
-"""
-
 
 @pytest.fixture
-def toml(tmp_path) -> Path:
-    path = tmp_path / "experiment.toml"
-    path.write_text(BASE)
-    return path
+def toml(experiment_file) -> Path:
+    return experiment_file("""
+        seed = 3
+        federation = { clients = 10, cohort = 4, rounds = 12, capacities = "uniform" }
+        local.steps = 3
+        evaluation.every = 4
+        run.checkpoint_every = 3
+    """)
 
 
 def run(toml: Path, out: Path, *overrides: str, **options):

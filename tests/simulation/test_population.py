@@ -6,28 +6,10 @@ import pytest
 import torch
 
 from fedfibos.common.validation import ExperimentError
-from fedfibos.config.experiment import Experiment, load_experiment, to_toml
+from fedfibos.config.experiment import load_experiment, to_toml
 from fedfibos.data import Split, TensorData
 from fedfibos.simulation import world as world_module
 from fedfibos.simulation.world import build_world
-
-BASE = """
-[data]
-name = "digits"
-partition = { scheme = "natural" }
-[model]
-name = "mlp"
-options = { hidden = [4] }
-[federation]
-clients = 3
-cohort = 2
-rounds = 1
-capacities = { 1.0 = 1.0 }
-[method]
-name = "fedavg"
-[local]
-batch_size = 2
-"""
 
 
 def owned(test_owners: torch.Tensor | None) -> Split:
@@ -39,19 +21,17 @@ def owned(test_owners: torch.Tensor | None) -> Split:
 
 
 @pytest.fixture
-def world(tmp_path, monkeypatch):
-    (tmp_path / "my.toml").write_text(BASE)
+def toml(experiment_file):
+    return experiment_file('data.partition.scheme = "natural"\nfederation.clients = 3')
 
+
+@pytest.fixture
+def world(toml, monkeypatch):
     def build(split: Split, *overrides: str):
         monkeypatch.setattr(world_module, "load", lambda *_: split)
-        return build_world(load_experiment(tmp_path / "my.toml", overrides))
+        return build_world(load_experiment(toml, overrides))
 
     return build
-
-
-def experiment(tmp_path, *overrides: str) -> Experiment:
-    (tmp_path / "my.toml").write_text(BASE)
-    return load_experiment(tmp_path / "my.toml", overrides)
 
 
 def test_local_accuracy_is_over_the_own_test_examples_of_each_client(world):
@@ -85,8 +65,8 @@ def test_weights_are_uniform_by_size_or_a_number_for_each_client(world):
     assert weights == {"uniform": [1, 1, 1], "samples": [1.5, 0.75, 0.75], "[1, 1, 4]": [0.5, 0.5, 2.0]}
 
 
-def test_a_list_of_weights_is_in_the_record(tmp_path):
-    text = to_toml(experiment(tmp_path, "federation.weighting=[1, 0.5, 4]"))
+def test_a_list_of_weights_is_in_the_record(toml, tmp_path):
+    text = to_toml(load_experiment(toml, ["federation.weighting=[1, 0.5, 4]"]))
     (tmp_path / "again.toml").write_text(text)
     assert load_experiment(tmp_path / "again.toml").federation.weighting == (1.0, 0.5, 4.0)
 
@@ -101,7 +81,7 @@ def test_a_list_of_weights_is_in_the_record(tmp_path):
         ("sample", "federation.weighting must be one of 'uniform', 'samples', got 'sample'; did you mean 'samples'?"),
     ],
 )
-def test_weights_that_cannot_be_are_refused(tmp_path, weighting, said):
+def test_weights_that_cannot_be_are_refused(toml, weighting, said):
     with pytest.raises(ExperimentError) as error:
-        experiment(tmp_path, f"federation.weighting={weighting}")
+        load_experiment(toml, [f"federation.weighting={weighting}"])
     assert str(error.value) == f"command line: {said}"

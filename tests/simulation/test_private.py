@@ -15,24 +15,18 @@ from fedfibos.runs.checkpoint import CheckpointStore
 from fedfibos.simulation import Stopped, build_world, simulate
 from fedfibos.simulation.dropout import draw_silent
 
-BASE = """
+CHANGES = """
 seed = 3
-data = { name = "digits" }
-model = { name = "mlp", options = { hidden = [8] } }
 federation = { clients = 10, cohort = 4, rounds = 4, capacities = { 1.0 = 0.2, 0.25 = 0.8 } }
-method = { name = "fedfibos" }
-local = { steps = 1, lr = 0.1 }
-evaluation = { every = 4 }
-run = { checkpoint_every = 1 }
+evaluation.every = 4
+run.checkpoint_every = 1
 privacy = { clip = 0.5, noise = 2.0, statistic_clip = 0.1, statistic_noise = 4.0, delta = 0.01 }
 """
 
 
 @pytest.fixture
-def toml(tmp_path):
-    path = tmp_path / "experiment.toml"
-    path.write_text(BASE)
-    return path
+def toml(experiment_file):
+    return experiment_file(CHANGES)
 
 
 def run(toml, out, *overrides, **options):
@@ -88,12 +82,13 @@ def params_of(experiment, out):
 
 
 @pytest.mark.parametrize("method", ["fedavg", "heterofl", "fiarse", "fedfibos", "fedfibos-channels"])
-def test_with_bounds_out_of_reach_and_no_noise_to_speak_of_everybody_gives_the_plain_run(toml, tmp_path, method):
+def test_with_bounds_out_of_reach_and_no_noise_to_speak_of_everybody_gives_the_plain_run(
+    toml, experiment_file, tmp_path, method
+):
     all_of_them = ["federation.cohort=10", f"method.name={method}", "federation.rounds=2"]
     far = ["privacy.clip=100.0", "privacy.noise=1e-8", "privacy.statistic_clip=100.0", "privacy.statistic_noise=1e-10"]
     run(toml, tmp_path / "private", *all_of_them, *far)
-    plain = tmp_path / "plain.toml"
-    plain.write_text("\n".join(line for line in BASE.splitlines() if not line.startswith("privacy")))
+    plain = experiment_file(CHANGES, without=["privacy"], name="plain.toml")
     run(plain, tmp_path / "plain", *all_of_them)
     one, other = (params_of(load_experiment(toml, all_of_them), tmp_path / name) for name in ("private", "plain"))
     assert torch.allclose(one, other, atol=1e-5)
@@ -167,14 +162,11 @@ def test_what_cannot_be_private_is_one_line_and_exit_status_2(toml, tmp_path, ca
     assert message in " ".join(said.split())
 
 
-def test_devices_whose_capacity_follows_from_numbers_of_examples_are_refused(toml):
-    device = '[[federation.devices]]\nname = "a"\nshare = 1.0\nmacs_per_second = 1e6\nseconds = 10\n'
-    text = BASE.replace(", capacities = { 1.0 = 0.2, 0.25 = 0.8 }", "").replace("federation = {", "fed = {")
-    head, fed = text.replace("fed = { ", "[federation]\n").split("[federation]\n")
-    values, _, rest = fed.partition(" }\n")
-    toml.write_text(head + rest + "[federation]\n" + values.replace(", ", "\n") + "\n" + device)
+def test_devices_whose_capacity_follows_from_numbers_of_examples_are_refused(experiment_file):
+    toml = experiment_file(CHANGES, without=["federation.capacities"])
+    devices = "federation.devices=[{ name = 'a', share = 1.0, macs_per_second = 1e6, seconds = 10 }]"
     with pytest.raises(ValueError, match=r"got federation\.devices with local\.epochs: set local\.steps"):
-        build_world(load_experiment(toml, ["local.epochs=1", "method.name=heterofl"]))
+        build_world(load_experiment(toml, [devices, "local.epochs=1", "method.name=heterofl"]))
 
 
 def test_the_screen_shows_what_is_spent_in_place_of_the_loss(toml, tmp_path, capsys):
@@ -188,8 +180,7 @@ def test_the_screen_shows_what_is_spent_in_place_of_the_loss(toml, tmp_path, cap
     assert loss_of({"skipped_round": "why", "epsilon": 1.0}) == "skipped"
 
 
-def test_a_section_that_lacks_a_key_is_one_line(tmp_path):
-    path = tmp_path / "e.toml"
-    path.write_text(BASE.replace("noise = 2.0, ", ""))
+def test_a_section_that_lacks_a_key_is_one_line(experiment_file):
+    toml = experiment_file(CHANGES, without=["privacy.noise"])
     with pytest.raises(ExperimentError, match=r"privacy\.noise is missing"):
-        load_experiment(path)
+        load_experiment(toml)

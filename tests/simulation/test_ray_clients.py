@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 import ray
 from ray.cluster_utils import Cluster
-from tests.simulation.test_algorithm_runs import BASE, SETTINGS
+from tests.simulation.test_algorithm_runs import CHANGES, SETTINGS
 from tests.simulation.test_workers import client_data, cohort, setting, two_rounds
 from tests.trackers.test_trackers import events_in
 
@@ -73,9 +73,8 @@ def test_nested_steps_give_the_bytes_of_one_process(nodes, name):
 
 
 @pytest.mark.parametrize("name", SETTINGS)
-def test_whole_runs_and_their_resumption(nodes, name, tmp_path):
-    (tmp_path / "e.toml").write_text(BASE)
-    experiment = load_experiment(tmp_path / "e.toml", SETTINGS[name])
+def test_whole_runs_and_their_resumption(nodes, name, experiment_file, tmp_path):
+    experiment = load_experiment(experiment_file(CHANGES), SETTINGS[name])
     whole = simulate(experiment, tmp_path / "whole", workers=1)
     assert simulate(experiment, tmp_path / "ray", engine="ray")["params_sha256"] == whole["params_sha256"]
 
@@ -102,10 +101,9 @@ PRIVATE = {
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 @pytest.mark.parametrize("sampling", PRIVATE)
-def test_a_private_run_and_its_curves(nodes, sampling, tmp_path):
+def test_a_private_run_and_its_curves(nodes, sampling, experiment_file, tmp_path):
     """Noise, epsilon and what a tracker is told are those of the embedded engine."""
-    (tmp_path / "e.toml").write_text(BASE)
-    experiment, found = load_experiment(tmp_path / "e.toml", PRIVATE[sampling]), []
+    experiment, found = load_experiment(experiment_file(CHANGES), PRIVATE[sampling]), []
     for engine in ("embedded", "ray"):
         out = tmp_path / engine
         final = simulate(experiment, out, engine=engine, workers=1)
@@ -139,14 +137,13 @@ def model(num_classes, input_shape):
 """
 
 
-def test_a_model_beside_the_experiment_and_what_it_raises(nodes, tmp_path, monkeypatch):
+def test_a_model_beside_the_experiment_and_what_it_raises(nodes, experiment_file, tmp_path, monkeypatch):
     """It is found on the nodes, and its error is the line that the embedded engine gives."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
     Path("own_for_ray.py").write_text(OWN)
-    Path("e.toml").write_text(BASE)
     overrides = ("model={name='own_for_ray:model'}", "method.name=fedavg")
-    experiment = load_experiment("e.toml", overrides)
+    experiment = load_experiment(experiment_file(CHANGES), overrides)
     here = simulate(experiment, Path("here"), workers=1)
     assert simulate(experiment, Path("there"), engine="ray")["params_sha256"] == here["params_sha256"]
     said = []

@@ -14,19 +14,6 @@ from fedfibos.simulation import WorkerError, ray_cluster
 from fedfibos.simulation.cluster import clients_on
 from fedfibos.simulation.ray_cluster import check_address, check_head, resource
 
-EXPERIMENT = """
-data.name = "digits"
-[model]
-name = "mlp"
-[federation]
-clients = 3
-cohort = 2
-rounds = 1
-capacities = { 1.0 = 1.0 }
-[method]
-name = "fedavg"
-"""
-
 
 @pytest.mark.parametrize(
     ("address", "message"),
@@ -43,13 +30,12 @@ def test_a_wrong_address_is_one_line(address, message):
     assert "\n" not in str(error.value)
 
 
-def test_an_address_where_nothing_answers_is_refused_before_anything_is_written(tmp_path, capsys):
+def test_an_address_where_nothing_answers_is_refused_before_anything_is_written(experiment_file, tmp_path, capsys):
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))  # and never listens
         address = f"127.0.0.1:{taken.getsockname()[1]}"
-        (tmp_path / "e.toml").write_text(EXPERIMENT)
         code = main(
-            ["run", str(tmp_path / "e.toml"), "--out", str(tmp_path / "r"), "--engine", "ray", "--address", address]
+            ["run", str(experiment_file()), "--out", str(tmp_path / "r"), "--engine", "ray", "--address", address]
         )
     said = capsys.readouterr().err
     assert code == 2

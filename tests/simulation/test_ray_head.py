@@ -11,12 +11,13 @@ from pathlib import Path
 
 import pytest
 from ray.cluster_utils import Cluster
-from tests.simulation.test_algorithm_runs import BASE
+from tests.simulation.test_algorithm_runs import CHANGES
 
 from fedfibos.config.experiment import load_experiment
 from fedfibos.flower.launch import _descendants
 from fedfibos.simulation import simulate
 from fedfibos.simulation.ray_cluster import LOOPBACK, _on_loopback
+from small_experiment import small_experiment
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::ResourceWarning")]
 
@@ -30,7 +31,7 @@ NODE = {"node_ip_address": "127.0.0.1", "num_cpus": 1, "object_store_memory": 10
 def undisturbed(tmp_path_factory):
     """The experiment's file, and what one process makes of it."""
     folder = tmp_path_factory.mktemp("undisturbed")
-    (folder / "e.toml").write_text(BASE)
+    (folder / "e.toml").write_text(small_experiment(CHANGES))
     experiment = load_experiment(folder / "e.toml", SHORT)
     return folder / "e.toml", simulate(experiment, folder / "whole", workers=1)["params_sha256"]
 

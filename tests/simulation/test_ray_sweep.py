@@ -8,7 +8,6 @@ import signal
 import warnings
 
 import pytest
-from tests.simulation.test_sweep import BASE
 
 from fedfibos.config.study import load_study
 from fedfibos.simulation.interrupts import StudyInterrupted
@@ -43,8 +42,8 @@ def node():
 
 
 @pytest.fixture
-def study(tmp_path):
-    (tmp_path / "base.toml").write_text(BASE.replace("rounds = 3", "rounds = 60"))
+def study(experiment_file, tmp_path):
+    experiment_file("federation.rounds = 60", name="base.toml")
     (tmp_path / "study.toml").write_text(STUDY)
     return load_study(tmp_path / "study.toml")
 

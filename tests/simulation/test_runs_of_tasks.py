@@ -66,27 +66,22 @@ def all_of_them(targets, num_clients, generator):
     return [range(len(targets))] * num_clients
 """
 
-BASE = """
-data.name = "mine:numbers"
-data.partition.scheme = "iid"
-task.name = "regression"
-model.name = "mine:net"
-method.name = "heterofl"
-local = { steps = 3, batch_size = 8, lr = 0.05 }
-federation = { clients = 4, cohort = 4, rounds = 2, capacities = { 1.0 = 0.5, 0.5 = 0.5 } }
-evaluation.every = 1
-"""
-
 
 @pytest.fixture
-def experiment(tmp_path, monkeypatch):
+def experiment(experiment_file, tmp_path, monkeypatch):
     """A function that loads the experiment with some overrides, in a folder with the user's code."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     (tmp_path / "mine.py").write_text(CODE_TEXT)
-    (tmp_path / "e.toml").write_text(BASE)
+    toml = experiment_file("""
+        data = { name = "mine:numbers", partition.scheme = "iid" }
+        task.name = "regression"
+        method.name = "heterofl"
+        federation.clients = 4
+        evaluation.every = 1
+    """)
     monkeypatch.delitem(__import__("sys").modules, "mine", raising=False)
-    return lambda *overrides: load_experiment(tmp_path / "e.toml", overrides)
+    return lambda *overrides: load_experiment(toml, overrides)
 
 
 def test_a_record_says_what_its_metrics_are_and_which_way_is_better(experiment, tmp_path):
@@ -117,7 +112,7 @@ def test_the_task_stands_in_a_run_s_settings_unless_it_is_plain_classification(e
         (("task.name=language-modelling",), "task.name = 'language-modelling': data set 'mine:numbers', training"),
         (("data.partition.scheme=dirichlet",), "data.partition.scheme = 'dirichlet' deals by class, the targets"),
         (("local.absent_labels=mask",), "local.absent_labels = 'mask' is about classes that a client has no"),
-        (("data.name=digits",), "model.name = 'mine:net'"),
+        (("data.name=digits", "model={name='mine:net'}"), "model.name = 'mine:net'"),
         (("task.name=mine:faulty",), "mine.py, line 37: AttributeError: 'Tensor' object has no attribute"),
         (("task.name=mine:nothing",), "task.name = 'mine:nothing': it must be or give a fedfibos.tasks.Task, got int"),
         (("data.partition.scheme=mine:all_of_them",), "every example must go to one client at most, got 0 more than"),
@@ -179,9 +174,9 @@ def test_every_command_follows_the_task_or_says_that_it_does_not_apply(experimen
     assert "audit compares ways to measure accuracy, class by class: task 'regression' has none" in (
         capsys.readouterr().err
     )
-    assert main(["data", "--show", str(tmp_path / "e.toml")]) == 0
+    assert main(["data", "--show", str(tmp_path / "experiment.toml")]) == 0
     assert "a client has (least, median, most): 10, 10, 10 examples" in capsys.readouterr().out
-    assert main(["run", str(tmp_path / "e.toml"), "--dry-run"]) == 0
+    assert main(["run", str(tmp_path / "experiment.toml"), "--dry-run"]) == 0
     assert main(["report", run, "--out", str(tmp_path / "report.html")]) == 0
     page = (tmp_path / "report.html").read_text()
     assert "Mean squared error (lower is better), last evaluation" in page

@@ -17,23 +17,14 @@ from fedfibos.methods.fedavg import FedAvg
 from fedfibos.round import NoUploadError
 from fedfibos.simulation import Interrupted, engine, simulate, world
 
-BASE = """
-seed = 3
-data = { name = "digits" }
-model = { name = "mlp", options = { hidden = [8] } }
-federation = { clients = 6, cohort = 3, rounds = 8, patience = 3 }
-method = { name = "fedfibos" }
-local = { steps = 1 }
-evaluation = { every = 4 }
-run = { checkpoint_every = 2, score_home = "disk" }
-"""
-
 
 @pytest.fixture
-def toml(tmp_path):
-    path = tmp_path / "experiment.toml"
-    path.write_text(BASE)
-    return path
+def toml(experiment_file):
+    return experiment_file("""
+        federation = { cohort = 3, rounds = 8, patience = 3 }
+        evaluation.every = 4
+        run.checkpoint_every = 2
+    """)
 
 
 def run(toml, out, *overrides, **options):
@@ -167,7 +158,7 @@ def test_a_merge_that_is_not_finite_is_skipped_with_any_number_of_workers(toml, 
 
     calls: list[int] = []
     monkeypatch.setattr(FedAvg, "aggregate", aggregate)
-    overrides = ("method.name=fedavg", "federation.capacities={ 1.0 = 1.0 }", "run.score_home=memory")
+    overrides = ("method.name=fedavg", "federation.capacities={ 1.0 = 1.0 }")
     finals = []
     for workers in (1, 2):
         calls.clear()

@@ -25,24 +25,8 @@ from fedfibos.params import maskable_names
 from fedfibos.simulation import Interrupted, build_world
 from fedfibos.simulation.sweep import SweepProgress, run_study
 from fedfibos.types import Client
+from small_experiment import small_experiment
 
-BASE = """
-[data]
-name = "digits"
-[model]
-name = "mlp"
-options = { hidden = [8] }
-[federation]
-clients = 5
-cohort = 2
-rounds = 3
-[method]
-name = "fedfibos"
-[local]
-steps = 1
-[evaluation]
-every = 2
-"""
 STUDY = """
 base = "base.toml"
 seeds = [3, 1]
@@ -67,8 +51,8 @@ STUDIES = sorted(
 
 
 @pytest.fixture
-def study(tmp_path):
-    (tmp_path / "base.toml").write_text(BASE)
+def study(experiment_file, tmp_path):
+    experiment_file(name="base.toml")
     path = tmp_path / "study.toml"
     path.write_text(STUDY)
     return path
@@ -178,8 +162,8 @@ def test_several_selections_of_one_axis_add_up(study):
     assert [run.folder.as_posix() for run in both.runs] == ["iid/fiarse/seed-1", "iid/letter/seed-1"]
 
 
-def test_a_study_without_seeds_has_that_of_its_base(study):
-    (study.parent / "base.toml").write_text("seed = 7\n" + BASE)
+def test_a_study_without_seeds_has_that_of_its_base(study, experiment_file):
+    experiment_file("seed = 7", name="base.toml")
     study.write_text(STUDY.replace("seeds = [3, 1]\n", ""))
     assert {run.experiment.seed for run in load_study(study).runs} == {7}
 
@@ -218,7 +202,7 @@ def test_an_interrupted_sweep_goes_on_to_the_same_results(study, tmp_path):
 def test_a_run_that_cannot_be_made_is_reported_and_the_next_one_begins(study, tmp_path, capsys):
     other = tmp_path / "out" / "iid" / "fiarse" / "seed-1"
     other.mkdir(parents=True)
-    (other / "config.toml").write_text(BASE.replace("rounds = 3", "rounds = 4"))
+    (other / "config.toml").write_text(small_experiment("federation.rounds = 4"))
     (other / "final.json").write_text("{}")
     code = main(["sweep", str(study), "--out", str(tmp_path / "out"), "--only", "seed=1", "--only", "method=fiarse"])
     out = capsys.readouterr().out
@@ -233,7 +217,7 @@ def test_a_directory_of_another_version_fails_alone(study, tmp_path):
     planned = load_study(study, only=["seed=1", "method=fiarse"])
     old = tmp_path / "out" / "iid" / "fiarse" / "seed-1"
     old.mkdir(parents=True)
-    (old / "config.toml").write_text(BASE + "every_other = 2\n")
+    (old / "config.toml").write_text(small_experiment("evaluation.every_other = 2"))
     (old / "final.json").write_text("{}")
     first, second = run_study(planned, tmp_path / "out", Log(), workers=1)
     assert (first.state, second.state) == ("failed", "done")
@@ -373,8 +357,8 @@ def test_a_study_given_to_run_is_told_apart(tmp_path, capsys):
     )
 
 
-def test_an_override_does_not_take_away_what_a_variant_sets(tmp_path):
-    (tmp_path / "base.toml").write_text(BASE)
+def test_an_override_does_not_take_away_what_a_variant_sets(experiment_file, tmp_path):
+    experiment_file(name="base.toml")
     (tmp_path / "study.toml").write_text(
         'base = "base.toml"\n[grid.budget.short]\nlocal.epochs = 1\n[grid.budget.long]\nlocal.epochs = 5\n'
         "[grid.rate.a]\nlocal.lr = 0.1\n[grid.rate.b]\nlocal.lr = 0.2\n"
