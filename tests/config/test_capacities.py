@@ -87,32 +87,27 @@ def test_tables_that_cannot_be_dealt(table, message):
         check_table(table, 10)
 
 
-def test_capacities_of_known_devices(tmp_path):
+def test_capacities_of_known_devices(experiment_file, tmp_path):
     """By client id, in every round; the shares follow, and the record gives the same fleet."""
-    (tmp_path / "a.toml").write_text(
-        'model.name = "mlp"\nmethod.name = "fedfibos"\n'
-        "[federation]\nclients = 4\ncohort = 2\nrounds = 1\nassigned = [0.25, 1.0, 0.25, 0.5]\n"
-    )
-    experiment = load_experiment(tmp_path / "a.toml")
+    path = experiment_file("federation = { clients = 4, assigned = [0.25, 1.0, 0.25, 0.5] }")
+    experiment = load_experiment(path)
     assert dealt(experiment.capacities(), 3) == (0.25, 1.0, 0.25, 0.5)
     assert experiment.capacities().of([3, 0], 7) == [0.5, 0.25]
     assert experiment.federation.capacities == {1.0: 0.25, 0.5: 0.25, 0.25: 0.5}
-    (tmp_path / "b.toml").write_text(to_toml(experiment))
-    assert load_experiment(tmp_path / "b.toml") == experiment
+    (tmp_path / "again.toml").write_text(to_toml(experiment))
+    assert load_experiment(tmp_path / "again.toml") == experiment
     for wrong, message in (
         ("[1.0]", r"federation\.assigned must be 4 capacities, one a client, .* got 1 with 'fixed'"),
         ("[1.0, 1.0, 1.0, 0.0]", r"federation\.assigned must be capacities in \(0, 1\], got 0 for client 3"),
     ):
         with pytest.raises(ExperimentError, match=message):
-            load_experiment(tmp_path / "a.toml", [f"federation.assigned={wrong}"])
+            load_experiment(path, [f"federation.assigned={wrong}"])
     with pytest.raises(ExperimentError, match="with assignment = 'fixed', got 4 with 'dynamic'"):
-        load_experiment(tmp_path / "a.toml", ["federation.assignment=dynamic"])
+        load_experiment(path, ["federation.assignment=dynamic"])
 
 
-def test_a_budget_is_one_word_or_several_different_ones(tmp_path):
-    path = tmp_path / "experiment.toml"
-    text = 'data.name = "digits"\nmodel.name = "mlp"\nmethod.name = "heterofl"\n'
-    path.write_text(text + "federation = { clients = 10, cohort = 2, rounds = 1 }\n")
+def test_a_budget_is_one_word_or_several_different_ones(experiment_file):
+    path = experiment_file('method.name = "heterofl"')
     assert load_experiment(path).federation.budget == ("parameters",)
     assert load_experiment(path, ["federation.budget=macs"]).federation.budget == ("macs",)
     both = load_experiment(path, ['federation.budget=["macs", "bytes"]'])

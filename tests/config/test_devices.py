@@ -9,11 +9,6 @@ from fedfibos.config.devices import Device, clients_of
 from fedfibos.config.experiment import load_experiment, to_toml
 from fedfibos.config.settings import groups
 
-BASE = """
-method.name = "heterofl"
-model.name = "mlp"
-federation = { clients = 10, cohort = 5, rounds = 2 }
-"""
 FLEET = """
 [[federation.devices]]
 name = "gateway"
@@ -32,18 +27,18 @@ bytes = "20 MB"
 """
 
 
-def load(tmp_path, fleet, *overrides):
-    path = tmp_path / "fleet.toml"
-    path.write_text(
-        BASE.replace("federation = { clients = 10, cohort = 5, rounds = 2 }", "")
-        + "[federation]\nclients = 10\ncohort = 5\nrounds = 2\n"
-        + fleet
-    )
-    return load_experiment(path, overrides)
+@pytest.fixture
+def load(experiment_file):
+    """``load(FLEET, "seed=1")``: ten clients with these devices, and overrides."""
+
+    def of(fleet, *overrides):
+        return load_experiment(experiment_file("federation.clients = 10\n" + fleet), overrides)
+
+    return of
 
 
-def test_units_are_read_and_written_out(tmp_path):
-    experiment = load(tmp_path, FLEET)
+def test_units_are_read_and_written_out(load, tmp_path):
+    experiment = load(FLEET)
     assert experiment.federation.devices == (
         Device("gateway", 0.3, memory=1_610_612_736, examples_per_second=40.0, seconds=20.0),
         Device("phone", 0.7, memory=200_000_000, macs_per_second=2e9, seconds=60.0, bytes=20_000_000),
@@ -53,15 +48,15 @@ def test_units_are_read_and_written_out(tmp_path):
     assert load_experiment(tmp_path / "again.toml") == experiment
 
 
-def test_a_table_by_name_is_the_same_fleet(tmp_path):
+def test_a_table_by_name_is_the_same_fleet(load):
     named = FLEET.replace('[[federation.devices]]\nname = "gateway"', "[federation.devices.gateway]")
     named = named.replace('[[federation.devices]]\nname = "phone"', "[federation.devices.phone]")
-    assert load(tmp_path, named) == load(tmp_path, FLEET)
+    assert load(named) == load(FLEET)
 
 
-def test_without_devices_nothing_of_them_is_written(tmp_path):
-    assert "devices" not in to_toml(load(tmp_path, ""))
-    assert load(tmp_path, FLEET, "federation.devices=[]") == load(tmp_path, "")
+def test_without_devices_nothing_of_them_is_written(load):
+    assert "devices" not in to_toml(load(""))
+    assert load(FLEET, "federation.devices=[]") == load("")
 
 
 def test_every_share_gets_its_clients():
@@ -93,18 +88,18 @@ def test_every_share_gets_its_clients():
         ('[{name="a",share=1.0,macs_per_second=inf}]', "macs_per_second must be .*finite"),
     ],
 )
-def test_what_is_wrong_with_a_class_is_said_in_one_line(tmp_path, devices, said):
+def test_what_is_wrong_with_a_class_is_said_in_one_line(load, devices, said):
     with pytest.raises(ExperimentError, match=said) as raised:
-        load(tmp_path, FLEET, f"federation.devices={devices}")
+        load(FLEET, f"federation.devices={devices}")
     assert "\n" not in str(raised.value)
     assert str(raised.value).startswith("command line: ")
 
 
-def test_devices_are_a_fixed_assignment_and_the_only_one(tmp_path):
+def test_devices_are_a_fixed_assignment_and_the_only_one(load):
     with pytest.raises(ExperimentError, match="devices need assignment = 'fixed', a client's device stays, got 'dyn"):
-        load(tmp_path, FLEET, "federation.assignment=dynamic")
+        load(FLEET, "federation.assignment=dynamic")
     with pytest.raises(ExperimentError, match="and so does assigned: leave one out"):
-        load(tmp_path, FLEET, f"federation.assigned={[1.0] * 10}")
+        load(FLEET, f"federation.assigned={[1.0] * 10}")
 
 
 def test_their_settings_are_explained():

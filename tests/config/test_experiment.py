@@ -14,28 +14,19 @@ from fedfibos.config.sections import Data
 from fedfibos.data.partition import Partition
 from fedfibos.methods import FedAvg, FedFIbOS
 from fedfibos.training import LocalTraining
+from small_experiment import small_experiment
 
 DIGITS = Path(__file__).parents[2] / "experiments" / "digits" / "fedfibos.toml"
 
-MINIMAL = """
-[model]
-name = "mlp"
-
-[federation]
-clients = 20
-cohort = 10
-rounds = 5
-
-[method]
-name = "fedfibos"
-"""
-
 
 @pytest.fixture
-def minimal(tmp_path):
-    path = tmp_path / "minimal.toml"
-    path.write_text(MINIMAL)
-    return path
+def minimal(experiment_file):
+    """An experiment with no setting that has a default."""
+    return experiment_file(
+        "federation = { clients = 20, cohort = 10, rounds = 5 }",
+        without=("data", "local", "model.options", "federation.capacities"),
+        name="minimal.toml",
+    )
 
 
 def test_defaults_are_filled_in(minimal):
@@ -91,12 +82,12 @@ def test_capacities_are_ordered_from_large_to_small(minimal):
     assert list(experiment.federation.capacities) == [1.0, 0.25]
 
 
-def test_steps_and_epochs_replace_each_other_across_layers(minimal):
-    minimal.write_text(MINIMAL + "[local]\nepochs = 3\n")
-    assert load_experiment(minimal, ["local.steps=25"]).local == LocalTraining(steps=25)
-    minimal.write_text(MINIMAL + "[local]\nepochs = 3\nsteps = 2\n")
+def test_steps_and_epochs_replace_each_other_across_layers(experiment_file):
+    path = experiment_file("local.epochs = 3", without=("local.steps",))
+    assert load_experiment(path, ["local.steps=25"]).local == LocalTraining(steps=25)
+    path = experiment_file("local = { epochs = 3, steps = 2 }")
     with pytest.raises(ExperimentError, match="set steps or epochs, not both, got steps=2 and epochs=3"):
-        load_experiment(minimal)
+        load_experiment(path)
 
 
 def test_a_preset_gives_fields_that_explicit_ones_override(minimal):
@@ -107,24 +98,22 @@ def test_a_preset_gives_fields_that_explicit_ones_override(minimal):
     assert (both.sharing, both.average) == ("client", "holders")
 
 
-def test_another_method_preset_or_model_leaves_the_old_settings_behind(minimal):
-    minimal.write_text(
-        MINIMAL.replace('"fedfibos"', '"fedfibos"\nsharing = "blend"').replace('"mlp"', '"mlp"\noptions={hidden=[3]}')
-    )
-    assert load_experiment(minimal, ["method.name=fedavg"]).build_method() == FedAvg()
-    assert load_experiment(minimal, ["method.preset=algorithm1"]).build_method().sharing == "client"
-    assert load_experiment(minimal, ["method.ema_rate=0.5"]).build_method() == FedFIbOS(sharing="blend", ema_rate=0.5)
-    assert "hidden" not in load_experiment(minimal, ["model.name=cnn"]).model.options
+def test_another_method_preset_or_model_leaves_the_old_settings_behind(experiment_file):
+    path = experiment_file('method.sharing = "blend"\nmodel.options = { hidden = [3] }')
+    assert load_experiment(path, ["method.name=fedavg"]).build_method() == FedAvg()
+    assert load_experiment(path, ["method.preset=algorithm1"]).build_method().sharing == "client"
+    assert load_experiment(path, ["method.ema_rate=0.5"]).build_method() == FedFIbOS(sharing="blend", ema_rate=0.5)
+    assert "hidden" not in load_experiment(path, ["model.name=cnn"]).model.options
 
 
-def test_another_partition_scheme_leaves_the_settings_of_the_old_one_behind(minimal):
-    minimal.write_text(MINIMAL + '[data.partition]\nscheme = "pathological"\nclasses_per_client = 3\nmin_size = 5\n')
-    assert load_experiment(minimal).data.partition == Partition("pathological", classes_per_client=3, min_size=5)
-    assert load_experiment(minimal, ["data.partition.alpha=1.0"]).data.partition.classes_per_client == 3
-    assert load_experiment(minimal, ["data.partition.scheme=iid"]).data.partition == Partition("iid")
-    minimal.write_text(MINIMAL + "[data.partition]\nalpha = 0.1\n")  # of the default scheme
-    assert load_experiment(minimal, ["data.partition.scheme=dirichlet"]).data.partition.alpha == 0.1
-    assert load_experiment(minimal, ["data.partition.scheme=iid"]).data.partition == Partition("iid")
+def test_another_partition_scheme_leaves_the_settings_of_the_old_one_behind(experiment_file):
+    path = experiment_file('data.partition = { scheme = "pathological", classes_per_client = 3, min_size = 5 }')
+    assert load_experiment(path).data.partition == Partition("pathological", classes_per_client=3, min_size=5)
+    assert load_experiment(path, ["data.partition.alpha=1.0"]).data.partition.classes_per_client == 3
+    assert load_experiment(path, ["data.partition.scheme=iid"]).data.partition == Partition("iid")
+    path = experiment_file("data.partition.alpha = 0.1")  # of the default scheme
+    assert load_experiment(path, ["data.partition.scheme=dirichlet"]).data.partition.alpha == 0.1
+    assert load_experiment(path, ["data.partition.scheme=iid"]).data.partition == Partition("iid")
 
 
 @pytest.mark.parametrize("order", [1, -1])
@@ -309,12 +298,12 @@ def test_bad_settings_are_one_line(minimal, override, message):
         ("[modell]\n", "unknown key 'modell'; did you mean 'model'?"),
         ("", "model.name is missing: it must be one of 'mlp', 'cnn', "),
         ('[model]\nname = "mlp"\n', "federation.clients is missing, and has no default"),
-        (MINIMAL.replace('name = "fedfibos"', ""), "method.name is missing: it must be one of 'fedavg', "),
+        (small_experiment(without=("method.name",)), "method.name is missing: it must be one of 'fedavg', "),
         ("base = 3\n", "base must be the name of a file, got 3"),
         ('base = "wrong.toml"\n', "base must not lead back to the same file"),
-        (MINIMAL + "[local]\nlr = true\n", "local.lr must be a number, got true"),
-        (MINIMAL + "[local]\nlr = 1979-05-27\n", "local.lr must be a number, got '1979-05-27'"),
-        (MINIMAL.replace("cohort = 10", 'cohort = "ten"'), "federation.cohort must be an integer, got 'ten'"),
+        (small_experiment("local.lr = true"), "local.lr must be a number, got true"),
+        (small_experiment("local.lr = 1979-05-27"), "local.lr must be a number, got '1979-05-27'"),
+        (small_experiment('federation.cohort = "ten"'), "federation.cohort must be an integer, got 'ten'"),
     ],
 )
 def test_bad_files_are_one_line_that_names_the_file(tmp_path, text, message):
@@ -332,10 +321,10 @@ def test_a_missing_file_is_one_line(tmp_path):
         load_experiment(tmp_path / "nowhere.toml")
 
 
-def test_the_message_names_the_file_that_wrote_the_value(minimal, tmp_path):
+def test_the_message_names_the_file_that_wrote_the_value(experiment_file, tmp_path):
+    experiment_file("local.batch_size = 0", name="minimal.toml")
     derived = tmp_path / "derived.toml"
     derived.write_text('base = "minimal.toml"\n[local]\nlr = 0.5\n')
-    minimal.write_text(MINIMAL + "[local]\nbatch_size = 0\n")
     with pytest.raises(ExperimentError, match=r"minimal\.toml: local\.batch_size must be at least 1, got 0"):
         load_experiment(derived)
 
@@ -355,24 +344,21 @@ def test_a_seed_beyond_64_bits_is_one_line(tmp_path):
     ("written", "override", "said"),
     [
         (
-            "federation={clients=10,cohort=2,rounds=3,capacities={1.0=0.25,0.5=0.25}}",
+            "federation.capacities={1.0=0.25,0.5=0.25}",
             "federation.rounds=4",
             "the shares of the capacities must sum to 1, got 0.5",
         ),
         ("local={steps=2,epochs=1}", "local.lr=0.1", "set steps or epochs, not both"),
         (
-            "federation={clients=2,cohort=2,rounds=3,assigned=[1.0,1.5]}",
+            "federation={clients=2,assigned=[1.0,1.5]}",
             "federation.rounds=4",
             "federation.assigned must be capacities in (0, 1], got 1.5 for client 1",
         ),
     ],
 )
-def test_a_fault_of_the_file_is_not_the_command_lines(tmp_path, written, override, said):
-    text = 'data.name="digits"\nmodel.name="mlp"\nmethod.name="fedfibos"\n'
-    if not written.startswith("federation"):
-        text += "federation={clients=10,cohort=2,rounds=3}\n"
-    (tmp_path / "bad.toml").write_text(text + written)
+def test_a_fault_of_the_file_is_not_the_command_lines(experiment_file, written, override, said):
+    path = experiment_file(written)
     with pytest.raises(ExperimentError) as error:
-        load_experiment(tmp_path / "bad.toml", [override])
-    assert str(error.value).startswith(f"{tmp_path / 'bad.toml'}: ")
+        load_experiment(path, [override])
+    assert str(error.value).startswith(f"{path}: ")
     assert said in str(error.value)

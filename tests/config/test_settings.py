@@ -20,16 +20,7 @@ ROOT = Path(__file__).resolve().parents[2]
 ESTIMATING = "one of 'fisher', 'ssp', 'saliency', 'power'"
 
 
-@pytest.fixture
-def minimal(tmp_path):
-    path = tmp_path / "experiment.toml"
-    path.write_text(
-        '[model]\nname = "mlp"\n[federation]\nclients = 10\ncohort = 5\nrounds = 3\n[method]\nname = "fedfibos"\n'
-    )
-    return path
-
-
-def test_what_is_explained_is_what_a_config_holds(minimal):
+def test_what_is_explained_is_what_a_config_holds(experiment_file):
     """The keys of every method and model, no more and no fewer, in the order of the file."""
     explained = {group.title: [setting.key for setting in group.settings] for group in groups()}
     for method in METHODS:
@@ -38,7 +29,7 @@ def test_what_is_explained_is_what_a_config_holds(minimal):
         ]
     for model in MODELS:
         assert all(key.startswith("model.options.") for key in explained[f"model.options of {model}"])
-    sections = re.findall(r"^\[(\w+)\]$", to_toml(load_experiment(minimal)), re.MULTILINE)
+    sections = re.findall(r"^\[(\w+)\]$", to_toml(load_experiment(experiment_file())), re.MULTILINE)
     assert [title for title in explained if title in sections] == sections
     names = ("checkpoint_every", "score_home", "score_bytes", "log", "client_records", "cuda_graphs")
     assert explained["run"] == [f"run.{name}" for name in names]
@@ -113,8 +104,8 @@ def test_the_command_finds_by_key_and_by_section(capsys):
         ),
     ],
 )  # fmt: skip
-def test_a_setting_without_effect_is_named(minimal, overrides, lines):
-    assert idle(load_experiment(minimal, overrides)) == lines
+def test_a_setting_without_effect_is_named(experiment_file, overrides, lines):
+    assert idle(load_experiment(experiment_file(), overrides)) == lines
 
 
 def test_the_rules_name_settings_that_exist():

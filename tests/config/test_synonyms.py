@@ -9,23 +9,10 @@ from fedfibos.config.sections import SECTIONS
 from fedfibos.config.synonyms import ELSEWHERE, OURS, WITHIN, synonym
 from fedfibos.data.partition import Partition
 
-EXPERIMENT = """
-[model]
-name = "mlp"
-[federation]
-clients = 5
-cohort = 5
-rounds = 1
-[method]
-name = "fedavg"
-"""
-
 
 @pytest.fixture
-def experiment(tmp_path):
-    path = tmp_path / "a.toml"
-    path.write_text(EXPERIMENT)
-    return path
+def experiment(experiment_file):
+    return experiment_file('method.name = "fedavg"')
 
 
 @pytest.mark.parametrize(
