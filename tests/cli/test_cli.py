@@ -27,33 +27,16 @@ from fedfibos.simulation.population import Parts
 
 FEDAVG = Path(__file__).parents[2] / "experiments" / "digits" / "fedavg.toml"
 
-TINY = """
-[model]
-name = "mlp"
-options = { hidden = [16] }
-
-[federation]
-clients = 5
-cohort = 5
-rounds = 2
-
-[method]
-name = "fedfibos"
-scope = "layer"
-
-[local]
-steps = 2
-
-[evaluation]
-every = 1
-"""
-
 
 @pytest.fixture
-def tiny(tmp_path):
-    path = tmp_path / "tiny.toml"
-    path.write_text(TINY)
-    return str(path)
+def tiny(experiment_file):
+    """All five clients in both rounds, of the five capacities that are the default."""
+    changes = """
+model.options.hidden = [16]
+federation.cohort = 5
+evaluation.every = 1
+"""
+    return str(experiment_file(changes, without=("federation.capacities",)))
 
 
 def test_a_run_shows_its_evaluations_and_results_and_leaves_its_record(tiny, tmp_path, capsys):

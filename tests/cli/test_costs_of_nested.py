@@ -6,28 +6,15 @@ import json
 
 from fedfibos.cli import main
 
-EXPERIMENT = """
-[data]
-name = "digits"
-[model]
-name = "mlp"
-options = { hidden = [8] }
-[federation]
-clients = 4
-cohort = 2
-rounds = 1
-capacities = { 1.0 = 0.5, 0.25 = 0.5 }
-[method]
-name = "fedfibos"
-preset = "recommended"
-[local]
-nested = 0.5
+CHANGES = """
+federation.capacities = { 1.0 = 0.5, 0.25 = 0.5 }
+method.preset = "recommended"
+local.nested = 0.5
 """
 
 
-def test_every_method_that_nests_has_its_costs(tmp_path, capsys):
-    file = tmp_path / "my.toml"
-    file.write_text(EXPERIMENT)
+def test_every_method_that_nests_has_its_costs(experiment_file, capsys):
+    file = experiment_file(CHANGES)
     assert main(["methods", str(file), "--json"]) == 0
     said = capsys.readouterr()
     rows = [(row["method"], row["capacity"]) for row in json.loads(said.out)]

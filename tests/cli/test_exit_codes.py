@@ -15,26 +15,11 @@ from fedfibos.runs.record import BusyError
 from fedfibos.simulation import WorkerError
 from fedfibos.soundness import NoUploadError
 
-TINY = """
-[model]
-name = "mlp"
-options = { hidden = [4] }
-[federation]
-clients = 5
-cohort = 5
-rounds = 1
-capacities = { "1.0" = 1.0 }
-[method]
-name = "fedavg"
-[local]
-steps = 1
-"""
-
 
 @pytest.fixture
-def tiny(tmp_path, monkeypatch):
+def tiny(experiment_file, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "tiny.toml").write_text(TINY)
+    experiment_file('method.name = "fedavg"\nfederation.cohort = 5', name="tiny.toml")
     return tmp_path
 
 
@@ -110,11 +95,10 @@ def test_a_used_run_directory_is_refused_before_data_are_loaded(tiny, monkeypatc
 
 
 @pytest.mark.parametrize("end", ["raise SystemExit", "raise SystemExit(0)", "import sys; sys.exit('enough')"])
-def test_an_exit_in_the_users_code_does_not_end_the_command_without_a_word(tiny, capsys, end):
+def test_an_exit_in_the_users_code_does_not_end_the_command_without_a_word(tiny, experiment_file, capsys, end):
     (tiny / "leaving.py").write_text(f"def net(num_classes, input_shape):\n    {end}\n")
-    changed = TINY.replace('"mlp"\noptions = { hidden = [4] }', '"leaving:net"')
-    (tiny / "tiny.toml").write_text(changed)
-    assert main(["run", "tiny.toml", "--out", "x"]) in (1, 2)
+    experiment_file('model.name = "leaving:net"', without=("model.options",), name="leaving.toml")
+    assert main(["run", "leaving.toml", "--out", "x"]) in (1, 2)
     err = capsys.readouterr().err
     assert "SystemExit" in err
     assert err.count("\n") == 1

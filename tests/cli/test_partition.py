@@ -6,28 +6,19 @@ import pytest
 
 from fedfibos.cli import main
 
-EXPERIMENT = """
-[data]
-name = "csv:rows.csv"
-options = { label = "kind", owner = "who" }
-partition = { scheme = "natural" }
-[model]
-name = "mlp"
-[federation]
-clients = 3
-cohort = 2
-rounds = 1
-capacities = { 1.0 = 1.0 }
-[method]
-name = "fedavg"
+CHANGES = """
+data.name = "csv:rows.csv"
+data.options = { label = "kind", owner = "who" }
+data.partition.scheme = "natural"
+federation.clients = 3
 """
 
 
 @pytest.fixture
-def here(tmp_path, monkeypatch):
+def here(experiment_file, tmp_path, monkeypatch):
     rows = [f"{n},{'cat' if n % 5 else 'dog'},{('u', 'v', 'w')[n // 10]}" for n in range(30)]
     (tmp_path / "rows.csv").write_text("\n".join(["x,kind,who", *rows]))
-    (tmp_path / "my.toml").write_text(EXPERIMENT)
+    experiment_file(CHANGES, name="my.toml")
     monkeypatch.chdir(tmp_path)
     return tmp_path
 

@@ -15,29 +15,15 @@ from fedfibos.common.statistics import Spread
 from fedfibos.config.experiment import load_experiment
 from fedfibos.report.tables import best_of
 
-TINY = """
-[model]
-name = "mlp"
-options = { hidden = [4] }
-[federation]
-clients = 5
-cohort = 5
-rounds = 3
-capacities = { "1.0" = 1.0 }
-[method]
-name = "fedavg"
-[local]
-steps = 1
-[evaluation]
-every = 1
-"""
-
 
 @pytest.fixture
-def tiny(tmp_path):
-    path = tmp_path / "tiny.toml"
-    path.write_text(TINY)
-    return path
+def tiny(experiment_file):
+    changes = """
+method.name = "fedavg"
+federation.rounds = 3
+evaluation.every = 1
+"""
+    return experiment_file(changes, name="tiny.toml")
 
 
 @pytest.mark.parametrize(

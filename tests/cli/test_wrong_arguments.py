@@ -5,18 +5,9 @@ import itertools
 import pytest
 
 from fedfibos.cli import main
+from small_experiment import small_experiment
 
-EXPERIMENT = """
-[model]
-name = "mlp"
-options = { hidden = [4] }
-[federation]
-clients = 5
-cohort = 5
-rounds = 1
-[method]
-name = "fedavg"
-"""
+EXPERIMENT = small_experiment('method.name = "fedavg"')
 
 FILES = {
     "missing.toml": None,
