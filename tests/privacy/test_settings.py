@@ -29,24 +29,14 @@ def test_a_value_that_cannot_be_is_said_in_one_line(changed, message):
         Privacy(**{**TABLE, **changed})
 
 
-@pytest.fixture
-def experiment(tmp_path):
-    path = tmp_path / "e.toml"
-    path.write_text(
-        '[model]\nname = "mlp"\n[method]\nname = "fedavg"\n[federation]\nclients = 8\ncohort = 4\nrounds = 2\n'
-        "capacities = { 1.0 = 1.0 }\n"
-    )
-    return path
-
-
-def test_without_the_section_there_is_no_privacy_and_no_word_of_it_on_record(experiment):
-    loaded = load_experiment(experiment)
+def test_without_the_section_there_is_no_privacy_and_no_word_of_it_on_record(experiment_file):
+    loaded = load_experiment(experiment_file())
     assert loaded.privacy is None
     assert "privacy" not in to_toml(loaded)
 
 
-def test_the_section_is_written_out_and_read_back(experiment, tmp_path):
-    loaded = load_experiment(experiment, ["privacy.clip=0.5", "privacy.noise=1.5", "privacy.delta=1e-3"])
+def test_the_section_is_written_out_and_read_back(experiment_file, tmp_path):
+    loaded = load_experiment(experiment_file(), ["privacy.clip=0.5", "privacy.noise=1.5", "privacy.delta=1e-3"])
     assert loaded.privacy == Privacy(0.5, 1.5, delta=1e-3)
     (tmp_path / "again.toml").write_text(to_toml(loaded))
     assert load_experiment(tmp_path / "again.toml") == loaded
@@ -60,8 +50,8 @@ def test_the_section_is_written_out_and_read_back(experiment, tmp_path):
         (["privacy.clip=-1.0", "privacy.noise=1.0"], "clip must be a positive number, got -1.0"),
     ],
 )
-def test_a_wrong_section_is_one_line(experiment, overrides, message):
+def test_a_wrong_section_is_one_line(experiment_file, overrides, message):
     with pytest.raises(ExperimentError) as error:
-        load_experiment(experiment, overrides)
+        load_experiment(experiment_file(), overrides)
     assert message in str(error.value)
     assert "\n" not in str(error.value)
