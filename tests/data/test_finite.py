@@ -164,7 +164,7 @@ def test_inputs_are_a_dense_tensor_of_examples(inputs, got):
 
 
 @pytest.mark.parametrize("rows", [slice(0, 300), slice(7, 8)])
-def test_a_run_ends_before_its_first_round_and_blames_no_client(tmp_path, monkeypatch, rows):
+def test_a_run_ends_before_its_first_round_and_blames_no_client(experiment_file, tmp_path, monkeypatch, rows):
     (tmp_path / f"gap{rows.start}.py").write_text(
         "import torch\n"
         "from fedfibos import Split, TensorData\n"
@@ -173,11 +173,8 @@ def test_a_run_ends_before_its_first_round_and_blames_no_client(tmp_path, monkey
         f"    x[{rows.start}:{rows.stop}, 2] = float('nan')\n"
         "    return Split(TensorData(x[:300], y[:300]), TensorData(x[300:], y[300:]), ('a', 'b'))\n"
     )
-    (tmp_path / "e.toml").write_text(
-        f'data.name = "gap{rows.start}:data"\nmodel.name = "mlp"\nmethod.name = "fedavg"\n'
-        "federation = { clients = 4, cohort = 4, rounds = 1, capacities = { 1.0 = 1.0 } }\n"
-    )
+    path = experiment_file(f'data.name = "gap{rows.start}:data"')
     monkeypatch.syspath_prepend(str(tmp_path))
     count = rows.stop - rows.start
     with pytest.raises(ValueError, match=f"{count} of 300 training examples hold nan in their inputs"):
-        build_world(load_experiment(tmp_path / "e.toml", ()))
+        build_world(load_experiment(path))

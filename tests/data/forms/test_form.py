@@ -10,32 +10,19 @@ from fedfibos.config.experiment import load_experiment, to_toml
 from fedfibos.data import load
 from fedfibos.data.forms.form import form_of
 
-EXPERIMENT = """
-[data]
-name = "csv:rows.csv"
-options = { label = "kind", owner = "who" }
-partition = { scheme = "natural" }
-[model]
-name = "mlp"
-options = { hidden = [4] }
-[federation]
-clients = 3
-cohort = 2
-rounds = 1
-capacities = { 1.0 = 1.0 }
-[method]
-name = "fedavg"
-[local]
-batch_size = 2
-steps = 1
+CHANGES = """
+data.name = "csv:rows.csv"
+data.options = { label = "kind", owner = "who" }
+data.partition.scheme = "natural"
+federation.clients = 3
 """
 
 
 @pytest.fixture
-def here(tmp_path, monkeypatch):
+def here(experiment_file, tmp_path, monkeypatch):
     rows = [f"{n},{n * n},{'ab'[n % 2]},{('u', 'v', 'w')[n // 10]}" for n in range(30)]
     (tmp_path / "rows.csv").write_text("\n".join(["x,y,kind,who", *rows]))
-    (tmp_path / "my.toml").write_text(EXPERIMENT)
+    experiment_file(CHANGES, name="my.toml")
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
