@@ -3,7 +3,7 @@
 import sys
 
 import pytest
-from own_code import EXPERIMENT, MINE
+from own_code import BARE, EXPERIMENT, MINE
 
 
 @pytest.fixture
@@ -20,5 +20,5 @@ def mine(tmp_path, monkeypatch):
 @pytest.fixture
 def bare(mine):
     """An experiment whose model takes no options."""
-    (mine / "mine.toml").write_text(EXPERIMENT.replace(", options = { hidden = 5 }", ""))
+    (mine / "mine.toml").write_text(BARE)
     return mine

@@ -2,15 +2,23 @@
 
 from pathlib import Path
 
+from small_experiment import small_experiment
+
 MINE = (Path(__file__).parents[1] / "fixtures" / "users_code.py").read_text(encoding="utf-8")
 
-EXPERIMENT = """
+
+def own_experiment(model="net", options="hidden = 5"):
+    """The small experiment on the user's data, with a model of the user's."""
+    return small_experiment(f"""
 data.name = "mine_of_the_test:points"
-model = { name = "mine_of_the_test:net", options = { hidden = 5 } }
-method.name = "fedfibos"
-federation = { clients = 4, cohort = 2, rounds = 2, capacities = { 1.0 = 0.5, 0.5 = 0.5 } }
-local = { steps = 2, batch_size = 5 }
-"""
+model = {{ name = "mine_of_the_test:{model}", options = {{ {options} }} }}
+federation.clients = 4
+local.batch_size = 5
+""")
+
+
+EXPERIMENT = own_experiment()
+BARE = own_experiment(options="")
 
 OWN = ["run", "mine.toml", "--workers", "1", "--out", "run", "federation.rounds=1"]
 

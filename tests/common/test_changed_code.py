@@ -5,7 +5,7 @@ import json
 import sys
 
 import pytest
-from own_code import EXPERIMENT, MINE, OWN
+from own_code import MINE, OWN, own_experiment
 
 from fedfibos.cli import main
 from fedfibos.config.experiment import load_experiment, to_toml
@@ -16,17 +16,13 @@ from fedfibos.config.experiment import load_experiment, to_toml
     ("model", "options"),
     [
         ("plain", ""),
-        ("anything", ", options = { width = 3 }"),
+        ("anything", "width = 3"),
         ("several", ""),
-        ("several", ", options = { hidden = [3] }"),
+        ("several", "hidden = [3]"),
     ],
 )
 def test_the_record_of_any_model_is_loaded_as_it_was_without_its_code(mine, monkeypatch, model, options):
-    (mine / "mine.toml").write_text(
-        EXPERIMENT.replace("mine_of_the_test:net", f"mine_of_the_test:{model}").replace(
-            ", options = { hidden = 5 }", options
-        )
-    )
+    (mine / "mine.toml").write_text(own_experiment(model, options))
     assert main(["run", "mine.toml", "--out", "run", "--workers", "1"]) == 0
     experiment = load_experiment("mine.toml")
     assert ("hidden = [\n" in to_toml(experiment)) == (model == "several")
@@ -34,7 +30,7 @@ def test_the_record_of_any_model_is_loaded_as_it_was_without_its_code(mine, monk
     sys.modules.pop("mine_of_the_test")
     (mine / "mine_of_the_test.py").unlink()
     assert to_toml(load_experiment("run")) == to_toml(experiment)
-    if options == ", options = { hidden = [3] }":
+    if options == "hidden = [3]":
         assert main(["report", "run", "--out", "page.html"]) == 0
 
 

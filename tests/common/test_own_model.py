@@ -5,7 +5,7 @@ import re
 
 import pytest
 import torch
-from own_code import AUTOENCODER, EXPERIMENT, OWN
+from own_code import AUTOENCODER, BARE, OWN
 
 from fedfibos.cli import main
 from fedfibos.models import build
@@ -20,7 +20,7 @@ from fedfibos.models import build
     ],
 )
 def test_a_model_that_does_not_fit_the_data_is_one_line_before_any_training(mine, capsys, model, message):
-    (mine / "mine.toml").write_text(EXPERIMENT.replace(", options = { hidden = 5 }", ""))
+    (mine / "mine.toml").write_text(BARE)
     assert main(["run", "mine.toml", f"model.name=mine_of_the_test:{model}", "--dry-run"]) == 2
     err = capsys.readouterr().err
     assert message in err
@@ -142,7 +142,7 @@ def test_an_export_says_what_the_tracer_stumbled_over(bare, capsys):
 
 
 def test_layers_that_take_their_size_from_the_first_batch_get_it(mine, capsys):
-    (mine / "mine.toml").write_text(EXPERIMENT.replace(", options = { hidden = 5 }", ""))
+    (mine / "mine.toml").write_text(BARE)
     lazy = ["run", "mine.toml", "model.name=mine_of_the_test:lazy", "--workers", "1", "--out"]
     torch.manual_seed(1)  # of no account
     before = torch.get_rng_state()
@@ -157,7 +157,7 @@ def test_layers_that_take_their_size_from_the_first_batch_get_it(mine, capsys):
 @pytest.mark.parametrize("method", ["heterofl", "fedrolex", "fedbrb"])
 def test_a_model_whose_channels_cannot_be_derived_names_them(mine, capsys, method):
     """And each capacity's real share follows from the table."""
-    (mine / "mine.toml").write_text(EXPERIMENT.replace(", options = { hidden = 5 }", ""))
+    (mine / "mine.toml").write_text(BARE)
     command = ["run", "mine.toml", f"method.name={method}", "method.scaler=false", "--workers", "1"]
     assert main([*command, "model.name=mine_of_the_test:Sorted", "--out", "derived"]) == 2
     assert "the model has none (those of its inputs and of its logits stay; 'first' " in capsys.readouterr().err
@@ -170,7 +170,7 @@ def test_costs_of_all_methods_on_an_experiment(mine, capsys):
     assert out.strip().startswith("mine_of_the_test:net on mine_of_the_test:points, 43 parameters")
     assert "algorithm1" not in out  # of an experiment nothing but its costs
     assert re.search(r"^heterofl +0\.5 +\d+ +4\d\.\d %", out, re.MULTILINE)
-    (mine / "mine.toml").write_text(EXPERIMENT.replace(", options = { hidden = 5 }", ""))
+    (mine / "mine.toml").write_text(BARE)
     assert main(["methods", "mine.toml", "model.name=mine_of_the_test:Sorted"]) == 0
     assert "fedrolex: slicing to capacity 0.5 needs a layer whose channels can be cut, the model has none" in " ".join(
         capsys.readouterr().out.split()

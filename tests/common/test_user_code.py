@@ -5,7 +5,7 @@ import json
 import sys
 
 import pytest
-from own_code import EXPERIMENT, MINE
+from own_code import BARE, EXPERIMENT, MINE
 
 from fedfibos.cli import main
 from fedfibos.common.validation import ExperimentError
@@ -32,7 +32,7 @@ def test_settings_are_written_out_as_far_as_toml_goes(mine, monkeypatch):
     experiment = load_experiment("mine.toml")
     assert experiment.model.options == {"hidden": 5}
     assert load_experiment("mine.toml", ["model.name=mine_of_the_test:net"]).model.options == {"hidden": 5}
-    (mine / "mine.toml").write_text(EXPERIMENT.replace(", options = { hidden = 5 }", ""))
+    (mine / "mine.toml").write_text(BARE)
     text = to_toml(load_experiment("mine.toml"))
     assert "hidden = 6" in text
     assert "activation" not in text  # a class
@@ -61,7 +61,7 @@ def test_settings_are_written_out_as_far_as_toml_goes(mine, monkeypatch):
 def test_one_line_errors_of_settings(mine, monkeypatch, override, message):
     monkeypatch.syspath_prepend(mine)
     if "options" not in override:
-        (mine / "mine.toml").write_text(EXPERIMENT.replace(", options = { hidden = 5 }", ""))
+        (mine / "mine.toml").write_text(BARE)
     with pytest.raises(ExperimentError, match=message) as error:
         load_experiment("mine.toml", [override])
     assert "\n" not in str(error.value)
@@ -69,7 +69,7 @@ def test_one_line_errors_of_settings(mine, monkeypatch, override, message):
 
 def test_what_goes_wrong_in_the_users_code_is_one_line_with_its_place(mine, monkeypatch, capsys):
     broken = ["run", "mine.toml", "--out", "run", "model.name=mine_of_the_test:broken"]
-    (mine / "mine.toml").write_text(EXPERIMENT.replace(", options = { hidden = 5 }", ""))
+    (mine / "mine.toml").write_text(BARE)
     assert main(broken) == 2
     err = capsys.readouterr().err
     place = MINE.splitlines().index("    return 1 / 0") + 1
@@ -110,7 +110,7 @@ def test_an_error_is_placed_in_the_users_file_and_not_in_the_library_that_it_cal
     (mine / "mine_of_the_test.py").write_text(
         MINE + "\n\ndef wrong(num_classes, input_shape):\n    return torch.ones(2) @ torch.ones(3, 4)\n"
     )
-    (mine / "mine.toml").write_text(EXPERIMENT.replace(", options = { hidden = 5 }", ""))
+    (mine / "mine.toml").write_text(BARE)
     assert main(["run", "mine.toml", "model.name=mine_of_the_test:wrong", "--out", "run"]) == 2
     assert f"fedfibos: mine_of_the_test.py, line {lines + 4}: " in capsys.readouterr().err
     (mine / "mine_of_the_test.py").write_text(

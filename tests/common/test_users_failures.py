@@ -140,13 +140,12 @@ double_aggregate = verb(
 )
 """
 
-EXPERIMENT = """
+CHANGES = """
 data.name = "failures_of_the_test:points"
 data.partition.scheme = "iid"
 model.name = "failures_of_the_test:Net"
 method.name = "fiarse"
-federation = { clients = 4, cohort = 4, rounds = 2, capacities = { 1.0 = 0.5, 0.5 = 0.5 } }
-local = { steps = 2, batch_size = 5 }
+local.batch_size = 5
 """
 
 M = "failures_of_the_test"
@@ -157,9 +156,9 @@ def line_of(text: str) -> int:
 
 
 @pytest.fixture
-def here(tmp_path, monkeypatch):
+def here(experiment_file, tmp_path, monkeypatch):
     (tmp_path / f"{M}.py").write_text(CODE)
-    (tmp_path / "e.toml").write_text(EXPERIMENT)
+    experiment_file(CHANGES, without=("model.options",), name="e.toml")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path])
     yield tmp_path
