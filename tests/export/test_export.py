@@ -26,6 +26,7 @@ from fedfibos.model import model_of
 from fedfibos.models import build
 from fedfibos.round import sample
 from fedfibos.submodel import full, mask_from_scores
+from small_experiment import small_experiment
 
 SUFFIXES = (".safetensors", ".sparse.safetensors", ".pt2", ".onnx")
 X = torch.randn(6, 1, 8, 8, generator=torch.Generator().manual_seed(0))
@@ -183,16 +184,14 @@ def test_an_output_has_a_name_of_its_own(tmp_path, output, named):
     assert [node.name for node in session.get_outputs()] == [named]
 
 
-def test_a_regression_s_network_gives_values(tmp_path, capsys):
+def test_a_regression_s_network_gives_values(experiment_file, tmp_path, capsys):
     rows = "".join(f"{n % 7},{n % 5},{n % 7 - n % 5}\n" for n in range(60))
     (tmp_path / "t.csv").write_text(f"a,b,y\n{rows}")
-    (tmp_path / "e.toml").write_text(
+    path = experiment_file(
         f'data = {{ name = "csv:{tmp_path / "t.csv"}", options = {{ label = "y" }}, partition.scheme = "iid" }}\n'
-        'task.name = "regression"\nmodel = { name = "mlp", options = { hidden = [8] } }\nmethod.name = "heterofl"\n'
-        "federation = { clients = 2, cohort = 2, rounds = 1, capacities = { 1.0 = 0.5, 0.5 = 0.5 } }\n"
-        "local = { steps = 1, batch_size = 4, lr = 0.01 }\n"
+        'task.name = "regression"\nmethod.name = "heterofl"\n'
     )
-    assert main(["run", str(tmp_path / "e.toml"), "--out", str(tmp_path / "run"), "--workers", "1"]) == 0
+    assert main(["run", str(path), "--out", str(tmp_path / "run"), "--workers", "1"]) == 0
     assert main(["export", str(tmp_path / "run"), "--capacity=0.5", f"--out={tmp_path / 'a.onnx'}"]) == 0
     session = onnxruntime.InferenceSession(str(tmp_path / "a.onnx"), providers=["CPUExecutionProvider"])
     assert [node.name for node in session.get_outputs()] == ["values"]
@@ -283,12 +282,10 @@ print(session.run(None, {session.get_inputs()[0].name: numpy.zeros((3, 1, 8, 8),
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory):
-    """A run of two rounds of FedFIbOS, shared and per client, and of HeteroFL."""
+    """A run of one round of FedFIbOS, shared and per client, and of HeteroFL."""
     folder = tmp_path_factory.mktemp("runs")
-    (folder / "e.toml").write_text(
-        '[model]\nname = "cnn"\n[federation]\nclients = 5\ncohort = 2\nrounds = 1\n'
-        '[method]\nname = "fedfibos"\n[local]\nsteps = 2\n'
-    )
+    changes = 'model.name = "cnn"\nfederation.rounds = 1'
+    (folder / "e.toml").write_text(small_experiment(changes, without=("model.options", "federation.capacities")))
     settings = {"shared": (), "client": ("method.sharing=client",), "heterofl": ("method.name=heterofl",)}
     for name, overrides in settings.items():
         out = str(folder / name)
