@@ -74,14 +74,9 @@ def test_the_scaler_scales_a_held_layer_whose_outputs_are_cut():
 
 
 @pytest.fixture
-def toml(tmp_path):
-    path = tmp_path / "experiment.toml"
-    path.write_text("""
-model = { name = "mlp", options = { hidden = [16] } }
-federation = { clients = 10, cohort = 4, rounds = 2, capacities = { 0.5 = 0.5, 0.002 = 0.5 } }
-method.name = "fedfibos"
-""")
-    return path
+def toml(experiment_file):
+    """A layer of 16 units, and a capacity that is too small for a part of every layer."""
+    return experiment_file("model.options.hidden = [16]\nfederation.capacities = { 0.5 = 0.5, 0.002 = 0.5 }")
 
 
 def test_a_held_layer_is_never_dead(toml, tmp_path):

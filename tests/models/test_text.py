@@ -270,30 +270,18 @@ def test_models_of_images_and_texts_do_not_mix(checkpoint):
 
 @pytest.mark.slow_where("fedrolex", "fedbrb", "fedavg")
 @pytest.mark.parametrize("method", METHODS)
-def test_every_method_trains_on_text(method, checkpoint, tmp_path, monkeypatch):
+def test_every_method_trains_on_text(method, checkpoint, experiment_file, tmp_path, monkeypatch):
     monkeypatch.setattr(ag_news, "NUM_TEST", 40)
     write_csv(tmp_path / "data" / "ag_news", news(160), news(40))
-    path = tmp_path / "text.toml"
-    path.write_text(f"""
-[data]
-name = "ag_news"
-partition = {{ scheme = "dirichlet", alpha = 1.0 }}
-[model]
-name = "text"
-options = {{ checkpoint = {json.dumps(checkpoint)}, weights = "random", max_length = 8, dropout = 0.1 }}
-[federation]
-clients = 5
-cohort = 4
-rounds = 3
-[method]
-name = "{method}"
-[local]
-steps = 6
-optimizer = "adamw"
-lr = 0.01
-betas = [0.9, 0.95]
-""")
-    experiment = load_experiment(path)
+    changes = f"""
+data = {{ name = "ag_news", partition = {{ scheme = "dirichlet", alpha = 1.0 }} }}
+model.name = "text"
+model.options = {{ checkpoint = {json.dumps(checkpoint)}, weights = "random", max_length = 8, dropout = 0.1 }}
+federation = {{ cohort = 4, rounds = 3 }}
+local = {{ steps = 6, optimizer = "adamw", lr = 0.01, betas = [0.9, 0.95] }}
+"""
+    path = experiment_file(changes, without=("federation.capacities",))
+    experiment = load_experiment(path, [f"method.name={method}"])
     losses = []
     final = simulate(
         experiment,
