@@ -19,7 +19,8 @@ from fedfibos.soundness import NoUploadError
 @pytest.fixture
 def tiny(experiment_file, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    experiment_file('method.name = "fedavg"\nfederation.cohort = 5', name="tiny.toml")
+    changes = 'method.name = "fedavg"\nfederation = { cohort = 5, capacities = { 1.0 = 1.0 } }'
+    experiment_file(changes, name="tiny.toml")
     return tmp_path
 
 
