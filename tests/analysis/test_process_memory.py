@@ -15,11 +15,11 @@ from fedfibos.types import Client
 
 
 def test_what_is_added_up():
-    assert process_memory(1000, 80, 10, 5, 300) == 1000 + FIRST_STEP + 100 + 20 + 5 + 300
+    assert process_memory(1000, 70, 10, 5, 300) == 1000 + FIRST_STEP + 100 + 20 + 5 + 300
 
 
-@pytest.mark.parametrize(("tensors", "most"), [(80, 100), (8, 25)])
-def test_the_messages_of_a_client_without_weights_are_not_beside_its_training(tensors, most):
+@pytest.mark.parametrize(("tensors", "most"), [(80, 100 + 10), (8, 2 * 10 + 4 * 5)])
+def test_a_client_without_weights_trains_beside_one_copy_of_the_message_or_writes_its_answer(tensors, most):
     assert process_memory(1000, tensors, 10, 5, 0) == 1000 + FIRST_STEP + most
 
 

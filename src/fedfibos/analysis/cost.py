@@ -19,7 +19,7 @@ from fedfibos.method import Method, extract_submodel
 from fedfibos.model import Model
 from fedfibos.params import Params
 from fedfibos.round import submodel_for
-from fedfibos.submodel import Mask, Slice, Submodel, held_maskable
+from fedfibos.submodel import Slice, Submodel, held_maskable
 from fedfibos.training import LocalTraining
 from fedfibos.types import Client, Dataset, State, Upload, download_bytes, upload_bytes
 
@@ -126,9 +126,7 @@ def tried(method: Method, model: Model, params: Params, submodel: Submodel, clie
     small = replace(several, local=replace(local, steps=1, epochs=None, batch_size=2))
     upload = method.train(model, params, submodel, small)  # what is made once, at the first step, is not a step's
     own, sent = as_sent(submodel, params)
-    peak = peak_memory(lambda: method.train(model, sent, own, several))
-    whole = isinstance(own, Mask) and own.is_all  # it starts from what was received, which lies beside its message
-    return upload, peak + (sent.flat.nbytes if whole else 0)
+    return upload, peak_memory(lambda: method.train(model, sent, own, several))
 
 
 def as_sent(submodel: Submodel, params: Params) -> tuple[Submodel, Params]:

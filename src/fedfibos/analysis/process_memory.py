@@ -43,8 +43,8 @@ print(missing, peak_resident())
 def process_memory(before: int, tensors: int, down: int, up: int, building: int) -> int:
     """Bytes that are resident at most in a client's process, from its start to its answer.
 
-    A client that builds the module without its weights trains on the values as they arrived, and writes its answer when
-    gradients are gone: its messages do not lie beside its training.
+    A client that builds the module without its weights has let the message's pieces go when it trains, and its gradients
+    when it writes its answer. There the answer lies as values, encoded, in one piece and in several.
 
     Args:
         before: Resident before the message is read: the interpreter, imports, the client's examples.
@@ -53,9 +53,9 @@ def process_memory(before: int, tensors: int, down: int, up: int, building: int)
         up: Bytes of the answer.
         building: Bytes that the model itself takes; see :func:`to_build`.
     """
-    training, messages = int(WITHIN * tensors), 2 * down + up
-    at_once = max(training, messages) if building == 0 else training + messages + building
-    return before + FIRST_STEP + at_once
+    if building == 0:
+        return before + FIRST_STEP + max(int(WITHIN * tensors) + down, 2 * down + 4 * up)
+    return before + FIRST_STEP + int(WITHIN * (tensors + down)) + 2 * down + up + building
 
 
 def to_build(model: Model, submodel: Submodel, whole: bool | None = None) -> int:

@@ -174,7 +174,8 @@ def _memory(
     least = max(3 * 4 * submodel.local_layout(layout).size, *seen)
     if (taken := process_memory(before, least, down, down, building)) > limit:
         return taken
-    upload, tensors = tried(task.method, task.model, params.to(there), submodel.to(there), client)
+    alone = task.model.with_own_workspaces()  # which go with the trial, and are not beside the next one
+    upload, tensors = tried(task.method, alone, params.to(there), submodel.to(there), client)
     seen.append(tensors)
     taken = process_memory(before, tensors, down, upload_bytes(upload, layout), building)
     return taken if taken > limit else None
