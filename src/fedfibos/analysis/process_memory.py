@@ -43,8 +43,8 @@ print(missing, peak_resident())
 def process_memory(before: int, tensors: int, down: int, up: int, building: int) -> int:
     """Bytes that are resident at most in a client's process, from its start to its answer.
 
-    A client that builds the module without its weights has let the message's pieces go when it trains, and its gradients
-    when it writes its answer. There the answer lies as values, encoded, in one piece and in several.
+    A client that builds the module without its weights has let the message's pieces go when it trains, and its
+    gradients when it writes its answer. There the answer lies as values, encoded, in one piece and in several.
 
     Args:
         before: Resident before the message is read: the interpreter, imports, the client's examples.
