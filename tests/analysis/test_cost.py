@@ -83,7 +83,7 @@ def test_memory_of_optimisers_and_of_what_methods_add():
         return cost(METHODS[method](), model, capacity, data, LocalTraining(batch_size=3, **local)).tensors
 
     plain = memory()
-    assert 3 * size < plain < 3.2 * size  # what was received, values, gradients; few activations
+    assert 2 * size < plain < 2.2 * size  # values, gradients; few activations; not what was received
     assert memory(momentum=0.9) == plain + size
     assert memory(optimizer="adamw") == pytest.approx(plain + 2 * size + 4 * 4, abs=100)
     assert memory("fedfibos", 0.5) >= plain + 2 * size
