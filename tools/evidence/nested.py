@@ -10,6 +10,7 @@ from evidence.words import claim, percent
 LINES = (
     "heterofl",
     "heterofl-nested",
+    "heterofl-nested-slower",
     "fiarse",
     "fiarse-nested",
     "fedfibos-none",

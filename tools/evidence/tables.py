@@ -38,6 +38,7 @@ TITLES = {
     "fiarse-head": "FIARSE, head held, its authors' three groups",
     "fedfibos-head": "FedFIbOS, head held",
     "heterofl-nested": "HeteroFL, nested steps",
+    "heterofl-nested-slower": "HeteroFL, nested steps, rate .025",
     "fiarse-nested": "FIARSE, nested steps",
     "fedfibos-nested": "FedFIbOS, nested steps",
     "saliency": "FedFIbOS, saliency",
