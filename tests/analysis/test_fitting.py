@@ -7,7 +7,7 @@ import torch
 
 from fedfibos.analysis.cost import cost
 from fedfibos.analysis.fitting import CAPACITIES, Costs, Work, examples_of, fits, round_seconds
-from fedfibos.analysis.process_memory import FIRST_STEP, after_imports
+from fedfibos.analysis.process_memory import BESIDE, after_imports
 from fedfibos.config.devices import Device
 from fedfibos.data.images import TensorData
 from fedfibos.methods import METHODS, FedAvg, FedFIbOSChannels, HeteroFL
@@ -20,7 +20,7 @@ from fedfibos.types import Client, State
 MODEL = model_of(build("lenet", 4, (1, 8, 8), seed=1, channels=(8, 16), hidden=12), example=torch.zeros(2, 1, 8, 8))
 DATA = TensorData(torch.randn(8, 1, 8, 8, generator=torch.Generator().manual_seed(0)), torch.arange(8) % 4)
 WORK = Work(DATA, LocalTraining(steps=3, batch_size=4), ("parameters",), 12)
-SLICE = FIRST_STEP + 110_000
+SLICE = BESIDE + 110_000
 """Memory for a slice of some 60 kB of tensors."""
 SLICES, MASKS = ("heterofl", "fedrolex", "fedbrb", "fedfibos-channels"), ("fiarse", "fedfibos")
 
@@ -57,7 +57,7 @@ def test_what_is_said_without_training_is_what_training_counts(name):
     "limits",
     [
         {"memory": SLICE},
-        {"memory": FIRST_STEP + 10_000},
+        {"memory": BESIDE + 10_000},
         {"bytes": 9_000},
         {"seconds": 1.0, "macs_per_second": 500_000.0},
         {"memory": SLICE, "bytes": 20_000, "seconds": 1.0, "examples_per_second": 5.0},
@@ -99,17 +99,15 @@ def test_a_mask_shrinks_in_bytes_alone():
 
 
 def test_why_a_class_is_left_out():
-    assert fit(METHODS["fiarse"](), memory=FIRST_STEP).left_out.startswith(
+    assert fit(METHODS["fiarse"](), memory=BESIDE).left_out.startswith(
         "a mask is trained in the shape of the whole model, which takes "
     )
-    assert fit(FedAvg(), memory=FIRST_STEP).left_out.startswith("every client holds the whole model, which takes ")
-    assert fit(HeteroFL(), memory=FIRST_STEP).left_out.startswith("the smallest submodel takes ")
-    assert fit(HeteroFL(), memory=FIRST_STEP).left_out.endswith("of memory, it has 41.9 MB")
+    assert fit(FedAvg(), memory=BESIDE).left_out.startswith("every client holds the whole model, which takes ")
+    assert fit(HeteroFL(), memory=BESIDE).left_out.startswith("the smallest submodel takes ")
+    assert fit(HeteroFL(), memory=BESIDE).left_out.endswith("of memory, it has 16.8 MB")
     slow = fit(METHODS["fedfibos"](), macs_per_second=1000.0, seconds=2.0).left_out
     assert slow.endswith("s a round, it has 2 s")
-    assert fit(FedFIbOSChannels(start="estimate"), memory=FIRST_STEP).left_out.startswith(
-        "every client holds the whole"
-    )
+    assert fit(FedFIbOSChannels(start="estimate"), memory=BESIDE).left_out.startswith("every client holds the whole")
 
 
 def test_a_narrow_fedavg_needs_what_it_is():

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from fedfibos.analysis.cost import building
-from fedfibos.analysis.process_memory import FIRST_STEP, process_memory, to_build
+from fedfibos.analysis.process_memory import BESIDE, process_memory, to_build
 from fedfibos.methods import METHODS
 from fedfibos.methods._slicing import prefix
 from fedfibos.model import model_of
@@ -15,12 +15,12 @@ from fedfibos.types import Client
 
 
 def test_what_is_added_up():
-    assert process_memory(1000, 70, 10, 5, 300) == 1000 + FIRST_STEP + 100 + 20 + 5 + 300
+    assert process_memory(1000, 70, 10, 5, 300) == 1000 + BESIDE + 100 + 20 + 5 + 300
 
 
 @pytest.mark.parametrize(("tensors", "most"), [(80, 100 + 10), (8, 2 * 10 + 4 * 5)])
 def test_a_client_without_weights_trains_beside_one_copy_of_the_message_or_writes_its_answer(tensors, most):
-    assert process_memory(1000, tensors, 10, 5, 0) == 1000 + FIRST_STEP + most
+    assert process_memory(1000, tensors, 10, 5, 0) == 1000 + BESIDE + most
 
 
 @pytest.mark.parametrize("frozen", [False, True])

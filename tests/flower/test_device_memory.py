@@ -70,10 +70,10 @@ def test_slices_and_masks(case, capacity):
 
 
 @pytest.mark.slow
-def test_a_slice_s_client_keeps_one_copy_of_what_it_was_sent():
-    """With the message's pieces, a second copy and an index it was 172 MiB."""
+def test_a_slice_s_client_keeps_one_copy_of_what_it_was_sent(imports):
+    """Above imports and torch's code of a step. With the message's pieces, a second copy and an index: 20 more."""
     case = a_case("heterofl")
-    assert measured(case, task_in(case), 0.25)["peak_above_imports_mib"] <= 162
+    assert measured(case, task_in(case), 0.25)["peak_mib"] - imports <= 142
 
 
 @pytest.mark.slow
