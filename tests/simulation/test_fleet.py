@@ -23,7 +23,7 @@ SHORT = ("federation.rounds=2", "evaluation.every=2", "local.steps=1", "model.na
 SMALL = """federation.devices=[
     {name="gateway", share=0.1},
     {name="phone", share=0.4, macs_per_second=3e5, seconds=1, bytes="20 kB"},
-    {name="watch", share=0.5, memory="41.98 MB", macs_per_second=3e5, seconds=1}]"""
+    {name="watch", share=0.5, memory="16.81 MB", macs_per_second=3e5, seconds=1}]"""
 
 
 def experiment(*overrides):
@@ -50,11 +50,11 @@ def test_clients_have_what_their_device_can_hold():
     assert 0 < by_class["watch"].capacity < by_class["phone"].capacity < 1
     assert dict(by_class["phone"].limits) == {"bytes": 20_000, "macs": 10_000}
     watch = by_class["watch"]
-    assert watch.cost.memory <= 41_980_000
+    assert watch.cost.memory <= 16_810_000
     assert dict(watch.limits) == {
         "bytes": watch.cost.bytes_down + watch.cost.bytes_up,
         "macs": 10_000,
-        "memory": watch.cost.tensors + int((41_980_000 - watch.cost.memory) / 1.25),
+        "memory": watch.cost.tensors + int((16_810_000 - watch.cost.memory) / 1.25),
     }
     assert sum(world.population.capacities.table.values()) == pytest.approx(1)
 

@@ -115,7 +115,7 @@ def fit_of(costs: Costs, device: Device) -> Fit:
 class Costs:
     """What submodels of any capacity cost in a method's first round, training only what tells of all the others.
 
-    Memory is that of the client's process beyond the interpreter and its imports, which differ from machine to machine.
+    Memory is that of the client's process beyond imports and torch's code, which differ from machine to machine.
     """
 
     def __init__(self, method: Method, model: Model, work: Work, classes: int) -> None:

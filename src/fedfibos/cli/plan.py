@@ -19,9 +19,10 @@ WHAT = {"channels": "slices of whole channels", "scalars": "masks of single weig
 
 NOTE = (
     "capacity: the largest that the device can hold. MACs: an example forward.\n"
-    "memory: of the client's process beyond its imports, at most. bytes: of a\n"
-    "round, both ways. seconds: of a round's local training, a step counted as\n"
-    "three forward passes. bound by: limits that the next larger capacity breaks."
+    "memory: of the client's process beyond imports and torch's code, at most.\n"
+    "bytes: of a round, both ways. seconds: of a round's local training, a step\n"
+    "counted as three forward passes. bound by: limits that the next larger\n"
+    "capacity breaks."
 )
 
 

@@ -36,8 +36,8 @@ class Device:
     Attributes:
         name: Name of the class, at most 24 characters.
         share: Share of the clients, in (0, 1]. The shares of all classes sum to 1.
-        memory: Bytes that it has for a client's process beyond the interpreter and its imports (``200 MB``, or a
-            number): messages, the model, local training.
+        memory: Bytes that it has for a client's process beyond imports and torch's code (``200 MB``, or a number):
+            messages, the model, local training.
         macs_per_second: Multiply-accumulate operations that it makes in a second of training; a step counts as three
             forward passes.
         examples_per_second: In place of that: examples a second when it trains the whole model. ``fedfibos plan
