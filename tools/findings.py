@@ -18,6 +18,7 @@ from evidence.records import (
     load_ag_news_tuned,
     load_cifar10,
     load_cifar100,
+    load_deep,
     load_dense,
     load_devices,
     load_digits_tuning,
@@ -55,7 +56,7 @@ def pages(results: Path) -> Mapping[str, str]:
         "explanation/pretrained.md": pretrained.page(
             load_pretrained(small), load_pretrained_images(small), load_ablation(small)
         ),
-        "explanation/evidence/cifar10.md": cifar10.page(studies, results / "data.json"),
+        "explanation/evidence/cifar10.md": cifar10.page(studies, load_deep(small), results / "data.json"),
         "explanation/evidence/cifar100.md": cifar100.page(studies.hundred),
         "explanation/evidence/ag_news.md": ag_news.page(studies.text, studies.tuned),
         "explanation/evidence/digits.md": digits.page(

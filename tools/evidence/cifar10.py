@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from evidence import deep
 from evidence.compared import PLACES, Comparison, comparisons
 from evidence.front import Studies
 from evidence.paper import paper_says
@@ -38,7 +39,7 @@ is bold if its interval excludes 0. The two runs of a pair have the same partiti
 combination of data split and capacities. The *default* is FedFIbOS with a shared score and no prior."""
 
 
-def page(studies: Studies, counted: Path) -> str:
+def page(studies: Studies, deep_network: Study, counted: Path) -> str:
     """The page; ``counted`` is the output of ``fedfibos data --count``."""
     images = studies.images
     parts = [
@@ -49,6 +50,7 @@ def page(studies: Studies, counted: Path) -> str:
         *capacities(images),
         *cells(images),
         *normalised(studies.norm),
+        *deep.section(deep_network),
         *new_seeds(studies.dense),
         *small(images),
         *precision(images),

@@ -135,6 +135,11 @@ def load_normalised(small: Path) -> Study:
     return Study("CIFAR-10", splits, _cells(small, "cifar10-norm"), tuning=_tuning(small / "cifar10-norm-tuning"))
 
 
+def load_deep(small: Path) -> Study:
+    """CIFAR-10 with a deep network that has batch normalisation."""
+    return Study("CIFAR-10", {"dirichlet": "Dirichlet 0.3"}, _cells(small, "cifar10-resnet"))
+
+
 def load_cifar100(small: Path) -> Study:
     """CIFAR-100."""
     splits = {"high": "twenty classes a client", "low": "fifty classes a client", "dirichlet": "Dirichlet 0.3"}
