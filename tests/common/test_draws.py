@@ -56,6 +56,11 @@ def test_a_program_keeps_the_second_number_of_a_pair_and_its_own_generator():
     with reseeded(1):
         np.random.randn()  # noqa: NPY002
     assert [first, np.random.randn()] == expected  # noqa: NPY002
+    with reseeded(3):  # and so does a method that draws before and after its training
+        first = np.random.randn()  # noqa: NPY002
+        with reseeded(1):
+            np.random.randn()  # noqa: NPY002
+        assert [first, np.random.randn()] == expected  # noqa: NPY002
     before = np.random.get_bit_generator()
     try:
         np.random.set_bit_generator(np.random.PCG64(5))

@@ -21,15 +21,14 @@ _INSIDE: list[np.random.MT19937] = []
 def reseeded(seed: int) -> Iterator[None]:
     """Run a block with Python's and numpy's global streams from this seed on, and leave them as they were.
 
-    Numpy's state takes long to copy. So the block draws from a generator of its own, and numpy's own one is put back.
-    With it a second number of a pair from numpy's ``randn`` would be lost, and is put back too; not where one block
-    lies in another, as nobody's program goes on there.
+    Numpy's state takes long to write. So the block draws from a generator of its own, and the one before is put back.
+    Its state is written only where numpy's ``randn`` keeps the second number of a pair, which would be lost.
     """
     depth = len(_INSIDE)
     if depth == len(_MADE):
         _MADE.append(np.random.MT19937())
     pythons, theirs = random.getstate(), get_bit_generator()
-    state = np.random.get_state(legacy=False) if depth == 0 else {"has_gauss": 0}  # noqa: NPY002
+    state = np.random.get_state(legacy=False)  # noqa: NPY002
     try:
         _INSIDE.append(_MADE[depth])
         set_bit_generator(_MADE[depth])
