@@ -16,6 +16,7 @@ from fedfibos.method import Method, answer, extract_submodel
 from fedfibos.model import Model
 from fedfibos.params import Params
 from fedfibos.privacy.mechanism import Private
+from fedfibos.server.average import averaged
 from fedfibos.server.kept import joined, parted
 from fedfibos.server.report import RoundReport as RoundReport
 from fedfibos.server.report import part_of
@@ -188,9 +189,10 @@ def merge(
 ) -> tuple[State, Params, RoundReport]:
     """Lines 19 to 24: the server's half of a round, from the outcomes in the order of client ids.
 
-    Moments and control variates are in the state beside what the method keeps, and are not shown to it. ``task`` says
-    whether a loss may be below 0. With ``private`` uploads are clipped, the sums are made private before anything else
-    sees them, and there is always a result: a round without a usable upload is noise alone.
+    Moments, control variates and the average over rounds are in the state beside what the method keeps, and are not
+    shown to it. ``task`` says whether a loss may be below 0. With ``private`` uploads are clipped, the sums are made
+    private before anything else sees them, and there is always a result: a round without a usable upload is noise
+    alone.
 
     Raises:
         NoUploadError: All clients were rejected, or weigh nothing; or the merge is not finite, and is refused.
@@ -229,7 +231,7 @@ def merge(
         wanted = "more than 0" if not sums.weight > 0 else f"at most {LARGEST:.3g}"
         raise NoUploadError(f"the uploads of the round must weigh {wanted} together, got {sums.weight:g}")
     next_state, next_params = _merged(method, next_state, params, sums)
-    next_state = joined(next_state, own.with_tensors(**sums.moments))
+    next_state = joined(next_state, own.with_tensors(**sums.moments, **averaged(server.average, own, next_params)))
     check_merged(next_state, next_params, largest if private is None else {})
     participants = tuple(sorted(client.id for client in cohort))
     up = sum(int(part.get("up", 0)) for part in parts.values())

@@ -43,7 +43,7 @@ def audit_run(
         world.method,
         world.model,
         at.state,
-        at.params,
+        at.served,
         [replace(client, local=unscheduled) for client in population.everyone(at.round)],
         population.data,
         TestData(

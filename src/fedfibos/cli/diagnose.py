@@ -56,9 +56,9 @@ def diagnose_run(
     ids = [population.ids[i * len(population.ids) // count] for i in range(count)]
     clients = [replace(client, data=population.data(client.id)) for client in population.clients(ids, at.round)]
     generator = stream(opened.experiment.seed, "diagnose", at.round)
-    result = diagnose(world.method, world.model, at.state, at.params, clients, capacities, generator)
+    result = diagnose(world.method, world.model, at.state, at.served, clients, capacities, generator)
     console.print(diagnosis_table(result))
-    given = (world.method, world.model, at.state, at.params)
+    given = (world.method, world.model, at.state, at.served)
     if holds_channels(*given, replace(clients[0], capacity=min(capacities))):
         result["channels"] = diagnose_channels(*given, clients, capacities, generator)
         console.print(channels_table(result["channels"]))

@@ -31,7 +31,7 @@ def evaluate_run(run: Path, data_dir: Path | None, device: str, console: Console
         world.method,
         world.model,
         at.state,
-        at.params,
+        at.served,
         population.everyone(at.round),
         population.test_parts,
         lambda params, trials: (setting.hits(params, trial) for trial in trials),

@@ -233,8 +233,8 @@ def _prepared(source: Exportable, capacity: float, client: int | None) -> tuple[
         warn(f"client {client} has not taken part yet: its submodel is that of the first scores")
     bounds: dict[str, Any] = {"budget": source.budget, "limits": source.limits(capacity)}
     chosen = Client(client or 0, capacity, at.round, source.seed, source.local, **bounds)
-    submodel = method.extract(source.model, at.state, at.params, chosen)
-    module = submodel_module(source.model, at.params, submodel, source.calibration)
+    submodel = method.extract(source.model, at.state, at.served, chosen)
+    module = submodel_module(source.model, at.served, submodel, source.calibration)
     whose = {} if client is None else {"client": client}
     about = describe(submodel, **source.about, capacity=capacity, round=at.round, **whose)
     return module, submodel, about

@@ -53,6 +53,7 @@ ELSEWHERE = {
     "server.momentum": "server_momentum global_momentum",
     "server.merge": "robust robust_aggregation aggregation_rule trimmed_mean median",
     "server.trim": "trim_ratio trim_fraction",
+    "server.average": "swa ema model_ema ema_decay weight_averaging model_averaging polyak polyak_averaging",
     "local.proximal": "mu proximal_mu prox_mu fedprox prox fedprox_mu",
     "local.scaffold": "control_variates variance_reduction",
     "evaluation.every": "eval_every evaluate_every eval_gap eval_interval eval_freq eval_frequency test_every "

@@ -35,6 +35,7 @@ from fedfibos.runs.reading import RecordError
 from fedfibos.runs.record import RunDirectory
 from fedfibos.runs.same_experiment import FLEET_FREE
 from fedfibos.runs.summary import summarise
+from fedfibos.server.average import served
 from fedfibos.soundness import first_state
 from fedfibos.submodel import full
 from fedfibos.trackers.tracker import Log, check_installed, tracked
@@ -276,7 +277,7 @@ def on_test_set(task: FleetTask, test: Dataset, calibration: Dataset | None = No
 
     def evaluated(done: Round) -> dict[str, Any]:
         if task.federation.scores == "client":
-            seen = next(run(done.params, [Trial(full(task.model.layout))])).T
+            seen = next(run(served(done.state, done.params), [Trial(full(task.model.layout))])).T
             submodels: dict[str, Any] = {"mean": None}
             return {
                 "metrics": model.task.described,
@@ -286,6 +287,8 @@ def on_test_set(task: FleetTask, test: Dataset, calibration: Dataset | None = No
         clients = clients_of(task, done.roster, list(done.roster), done.number)
         nothing = cast(Sequence[Tensor], dict.fromkeys(done.roster, torch.empty(0, dtype=torch.int64)))
         limit = task.federation.submodel_clients
-        return evaluate(task.method, task.model, done.state, done.params, clients, nothing, run, limit)
+        return evaluate(
+            task.method, task.model, done.state, served(done.state, done.params), clients, nothing, run, limit
+        )
 
     return evaluated

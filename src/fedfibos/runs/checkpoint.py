@@ -29,6 +29,7 @@ from fedfibos.runs.rounds import digests, lines_of, read_rounds, same_history
 from fedfibos.runs.same_experiment import ELSEWHERE, settings_digest
 from fedfibos.runs.synced import remove, sha256_of, sync_folder, sync_write, write_tensors
 from fedfibos.scores.files import Bytes, FileRows, Home, RowFile
+from fedfibos.server.average import served
 from fedfibos.types import State
 
 KEEP = 2
@@ -51,6 +52,11 @@ class Checkpoint:
     round: int
     params: Params
     state: State
+
+    @property
+    def served(self) -> Params:
+        """What the server evaluates and exports: the average of ``server.average``, or the parameters themselves."""
+        return served(self.state, self.params)
 
     def to(self, device: torch.device) -> Checkpoint:
         """The same with parameters and the state's tensors on a device; rows stay where they are kept."""

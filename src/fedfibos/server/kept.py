@@ -11,7 +11,7 @@ OURS = "server."
 
 
 def parted(state: State) -> tuple[State, State]:
-    """What the method keeps, and what the round itself does: moments and control variates."""
+    """What the method keeps, and what the round itself does: moments, control variates, the average over rounds."""
     if not state.variates.clients() and not any(name.startswith(OURS) for name in state.tensors):
         return state, State(variates=state.variates)
     ours = {name: tensor for name, tensor in state.tensors.items() if name.startswith(OURS)}

@@ -27,6 +27,9 @@ class Server:
             ``trimmed-mean`` (Yin et al. 2018). A few wrong clients move the last two little; there each holder counts
             once. With fewer than 3 holders it is the mean. Shared Fisher estimates are merged in the same way.
         trim: For ``trimmed-mean``: the share of the holders that is left out at each end, rounded up.
+        average: Rate of a moving average of the global parameters over the rounds, such as 0.95. The server then
+            evaluates, exports and audits the average, while training goes on from the parameters themselves. It keeps
+            one more vector as large as the model. 0: none.
     """
 
     optimizer: Literal["sgd", "momentum", "adam", "yogi", "adagrad"] = "sgd"
@@ -35,6 +38,7 @@ class Server:
     tau: float = 1e-3
     merge: Literal["mean", "trimmed-mean", "median"] = "mean"
     trim: float = 0.1
+    average: float = 0.0
 
     def __post_init__(self) -> None:
         """Check every field."""
@@ -46,6 +50,8 @@ class Server:
             raise ValueError(f"betas must be two numbers in [0, 1), got {list(self.betas)}")
         if not 0 < self.trim < 0.5:
             raise ValueError(f"trim must be a share of the holders above 0 and below 1/2, got {self.trim}")
+        if not 0 <= self.average < 1:
+            raise ValueError(f"average must be a number in [0, 1), got {self.average}")
 
     def cautions(self, server_lr: float | None) -> list[str]:
         """What to say of a learning rate that suits another optimiser."""

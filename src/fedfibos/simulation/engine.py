@@ -321,7 +321,7 @@ class _Run:
                 self.world.method,
                 self.world.model,
                 now.state,
-                now.params,
+                now.served,
                 population.everyone(now.round),
                 population.test_parts,
                 engine.hits,
