@@ -90,6 +90,7 @@ print(
             "seconds_to_first_batch": round((Images.first or began) - began, 3),
             "seconds": round(time.perf_counter() - began, 2),
             "compiler": "torch._dynamo" in sys.modules,
+            "modules": [name for name in sys.modules if name.startswith("fedfibos.")],
             "said": None if about is None else {key: about[key] for key in about},
         }
     )

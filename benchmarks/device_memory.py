@@ -109,7 +109,7 @@ def main(out: Path) -> None:
         case = a_case(method)
         task = task_in(case)
         found = measured(case, task, capacity, outline)
-        del found["said"], found["compiler"]
+        del found["said"], found["compiler"], found["modules"]
         said = round(predicted(task, case, capacity) / MIB, 1) if outline else None
         lines.append({"method": method, "capacity": capacity, "outline": outline, "said_mib": said, **found})
         print(lines[-1], flush=True)

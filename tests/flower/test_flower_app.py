@@ -29,7 +29,7 @@ from fedfibos.flower.demo import Outcome, Traffic
 from fedfibos.flower.measure import Limits, affordable_capacity
 from fedfibos.flower.meter import Meter
 from fedfibos.flower.new import FILES, TEMPLATE
-from fedfibos.flower.server_app import on_test_set
+from fedfibos.flower.serving import on_test_set
 from fedfibos.flower.task import FleetSettings, task_of
 from fedfibos.wire.payload import WireError
 
@@ -317,7 +317,7 @@ def test_as_many_personal_submodels_are_evaluated_as_the_task_says(tmp_path, mon
         whole.append(trial.indices is None)
         return answers(model, params, trial, *rest)
 
-    monkeypatch.setattr(importlib.import_module("fedfibos.flower.server_app"), "answers", watched)
+    monkeypatch.setattr(importlib.import_module("fedfibos.flower.serving"), "answers", watched)
     nodes = [{"client-id": n, "capacity": 0.25} for n in range(3)]
     overrides = {"method.preset": "algorithm1", "federation.rounds": 1}
     for limit, wanted in (({}, 3), ({"federation.submodel_clients": 1}, 1)):

@@ -12,7 +12,7 @@ from local_grid import Deployment, LocalGrid, experiment_of, lines_of
 from safetensors import safe_open
 from safetensors.torch import save_file
 
-from fedfibos.flower.server_app import serve
+from fedfibos.flower.serving import serve
 from fedfibos.round import NoUploadError
 
 BAD = 2

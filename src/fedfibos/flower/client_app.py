@@ -8,7 +8,7 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from flwr.app import Context, Message, RecordDict
@@ -40,13 +40,15 @@ from fedfibos.flower.messages import (
     with_cost,
 )
 from fedfibos.flower.overdue import OverdueError, within
-from fedfibos.flower.scores import HeldScore
 from fedfibos.flower.task import FleetTask, Settings
 from fedfibos.local import LocalTrainingError
 from fedfibos.soundness import signed_by
 from fedfibos.types import Client, Dataset
 from fedfibos.wire.coding import decode_download, decode_score, encode_mask, encode_upload
 from fedfibos.wire.payload import WireError
+
+if TYPE_CHECKING:
+    from fedfibos.flower.scores import HeldScore
 
 LOG = logging.getLogger("flwr")
 
@@ -114,6 +116,8 @@ def _answered(
     if (note := note_in(message)) is not None:
         LOG.info("%s", note)
     seconds = limit_in(message)
+    if outline_in(message) is not None:  # a small device, and no thread holds yet what those that read the message left
+        give_back_freed_memory()
     try:
         with reproducible(), nullcontext() if seconds is None else within(seconds):
             allowed = True if available is None else available(context)
@@ -204,6 +208,8 @@ def _select(task: FleetTask, message: Message, context: Context) -> RecordDict:
 
 
 def _held_score(task: FleetTask, context: Context) -> HeldScore:
+    from fedfibos.flower.scores import HeldScore  # here: most devices keep none
+
     folder = _setting(context, "state-dir", str)
     if folder is None:
         raise WireError("scores = 'client' needs state-dir, the folder of the client's score, in its node config")
@@ -222,8 +228,6 @@ def _placed(task: MakeTask, context: Context, outline: bytes | None = None) -> F
     made = lean_task(task, context.run_config, outline)
     if made is None:
         made = task(context.run_config)
-    elif not made.model.has_values:
-        give_back_freed_memory()
     return made if made.model.device == device else made.on(device)
 
 
