@@ -17,6 +17,7 @@ from fedfibos.methods import METHODS
 from fedfibos.methods.fiarse import FIARSE
 from fedfibos.model import model_of
 from fedfibos.models import build
+from fedfibos.params import Params
 from fedfibos.round import submodel_for
 from fedfibos.training import LocalTraining
 from fedfibos.types import Client
@@ -141,6 +142,16 @@ def test_memory_agrees_with_the_profiler(name, norm):
         total += event.nbytes()
         peak = max(peak, total)
     assert peak + there == pytest.approx(cost(method, model, 0.5, data, local).tensors, rel=0.15)
+
+
+def test_a_device_s_slice_is_not_copied_to_be_measured():
+    """It has been sent its own parameters."""
+    model = model_of(nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2)), example=torch.zeros(2, 4))
+    seen = model.axes.own_view(model.layout, dict.fromkeys(model.axes.sizes, 3))
+    params = Params(seen.layout, torch.ones(seen.layout.size))
+    submodel, sent = as_sent(seen, params)
+    assert submodel is seen
+    assert sent.flat.data_ptr() == params.flat.data_ptr()
 
 
 def test_bfloat16_halves_what_most_layers_keep():

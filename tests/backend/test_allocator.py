@@ -44,7 +44,7 @@ for thread in threads:
 for thread in threads:
     thread.join()
 before = resident()
-print(give_back_freed_memory(), before - resident())
+print(give_back_freed_memory(ended_threads=2), before - resident())
 """
 
 

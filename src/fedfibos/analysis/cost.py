@@ -131,7 +131,7 @@ def tried(method: Method, model: Model, params: Params, submodel: Submodel, clie
 
 def as_sent(submodel: Submodel, params: Params) -> tuple[Submodel, Params]:
     """What a client is sent: of a slice its own parameters alone, which it need not gather."""
-    if not isinstance(submodel, Slice):
+    if not isinstance(submodel, Slice) or submodel.index is None:  # as it was sent already: a device has no second copy
         return submodel, params
     return replace(submodel, index=None), Params(submodel.layout, submodel.gather(params.flat))
 

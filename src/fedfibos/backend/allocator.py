@@ -17,8 +17,6 @@ from contextlib import suppress
 _TRIM_THRESHOLD, _TOP_PAD, _MMAP_THRESHOLD, _MMAP_MAX = -1, -2, -3, -4  # of malloc.h
 _BLOCK = 128 * 2**10
 _STEP = 64 * 2**20
-_READERS = 2
-"""Threads that read a message at once, at most: Flower's."""
 
 
 def keep_freed_memory() -> bool:
@@ -43,30 +41,34 @@ def _set(asked: Sequence[tuple[int, int]]) -> bool:
     return all(library.mallopt(option, value) == 1 for option, value in asked)
 
 
-def give_back_freed_memory() -> bool:
+def give_back_freed_memory(ended_threads: int = 0) -> bool:
     """Set glibc's allocator of this process to give large blocks back to the system as soon as they are freed.
 
-    glibc raises its own bound for that while a program runs. What is free already goes back at every call. So does what
-    two threads that have ended left behind. A device that has little memory calls this: the process takes about a fifth
-    less, and its steps a little longer.
+    glibc raises its own bound for that while a program runs. What is free already goes back at every call. A device
+    that has little memory calls this: the process takes about a fifth less, and its steps a little longer.
+
+    Args:
+        ended_threads: As many threads ran at once and have ended. What they freed goes back too.
+
     Returns: as of :func:`keep_freed_memory`.
     """
     done = _set(((_MMAP_THRESHOLD, _BLOCK), (_TRIM_THRESHOLD, _BLOCK)))
     if done:
         library = ctypes.CDLL(None)
-        _trim_arenas(library)
+        if ended_threads:
+            _trim_arenas(library, ended_threads)
         library.malloc_trim(0)
     return done
 
 
-def _trim_arenas(library: ctypes.CDLL) -> None:
+def _trim_arenas(library: ctypes.CDLL, count: int) -> None:
     """Give back the free ends of the arenas of threads that have ended.
 
     ``malloc_trim`` leaves the end of an arena alone. glibc gives it back when a block of that arena is freed, and a new
     thread takes over the arena of one that has ended. All threads are there at once, so each takes another arena.
     """
     library.malloc.restype, library.free.argtypes, library.free.restype = ctypes.c_void_p, [ctypes.c_void_p], None
-    together = threading.Barrier(_READERS, timeout=1.0)
+    together = threading.Barrier(count, timeout=1.0)
 
     def free_a_block() -> None:
         with suppress(threading.BrokenBarrierError):
@@ -74,7 +76,7 @@ def _trim_arenas(library: ctypes.CDLL) -> None:
             library.free(library.malloc(_BLOCK - 2**12))  # large enough to be joined to the free end
             together.wait()
 
-    threads = [threading.Thread(target=free_a_block) for _ in range(_READERS)]
+    threads = [threading.Thread(target=free_a_block) for _ in range(count)]
     with suppress(RuntimeError):  # the system lets this process have no more threads
         for thread in threads:
             thread.start()

@@ -55,6 +55,9 @@ LOG = logging.getLogger("flwr")
 NODE_KEYS = ("client-id", "capacity", "device", "state-dir", *LIMITS, *SPEEDS)
 """Keys of a device's node config."""
 
+READERS = 2
+"""Threads in which Flower reads the pieces of a message, before it loads the app."""
+
 MakeTask = Callable[[Settings], FleetTask]
 """Flower's run configuration -> the task; called on the server and on every client."""
 
@@ -116,8 +119,8 @@ def _answered(
     if (note := note_in(message)) is not None:
         LOG.info("%s", note)
     seconds = limit_in(message)
-    if outline_in(message) is not None:  # a small device, and no thread holds yet what those that read the message left
-        give_back_freed_memory()
+    if outline_in(message) is not None:  # a small device; a thread that is started before would keep what they left
+        give_back_freed_memory(ended_threads=READERS)
     try:
         with reproducible(), nullcontext() if seconds is None else within(seconds):
             allowed = True if available is None else available(context)
