@@ -1,7 +1,6 @@
 """The same methods on real machines, over Flower: a strategy, a client app, and what they say to each other."""
 
 import os
-from typing import TYPE_CHECKING
 
 import lazy_loader
 
@@ -17,10 +16,6 @@ with extra("flower"):
 from fedfibos.flower.client_app import client_app
 from fedfibos.flower.server_app import server_app
 from fedfibos.flower.task import FleetTask, task_of
-
-if TYPE_CHECKING:
-    from fedfibos.flower.serving import serve
-    from fedfibos.flower.strategy import SubmodelStrategy
 
 # On first use: a device needs nothing of the server's.
 __getattr__, _, _ = lazy_loader.attach(__name__, submod_attrs={"serving": ["serve"], "strategy": ["SubmodelStrategy"]})
