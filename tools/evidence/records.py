@@ -85,9 +85,6 @@ class Study:
 def load_cifar10(small: Path) -> Study:
     """The CIFAR-10 study, from ``results/small``."""
     splits = {"high": "two classes a client", "low": "five classes a client", "dirichlet": "Dirichlet 0.3"}
-    ceilings: dict[str, list[Record]] = {}
-    for run in _finished(small / "cifar10-ceiling"):
-        ceilings.setdefault(run.parts[-4], []).append(read_record(run))
     diagnoses = {}
     for found in stored_below(small / "cifar10", DIAGNOSIS):
         if found.parent.name == "seed-0":
@@ -96,7 +93,16 @@ def load_cifar10(small: Path) -> Study:
     for run in _finished(small / "cifar10-precision"):
         precisions.setdefault(run.parent.name, []).append(read_record(run))
     cells = _cells(small, "cifar10", "cifar10-prior", "cifar10-readings")
-    return Study("CIFAR-10", splits, cells, ceilings, _tuning(small / "cifar10-tuning"), diagnoses, precisions)
+    tuning = _tuning(small / "cifar10-tuning")
+    return Study("CIFAR-10", splits, cells, _ceilings(small), tuning, diagnoses, precisions)
+
+
+def _ceilings(small: Path) -> dict[str, list[Record]]:
+    """Split -> the runs of CIFAR-10 in which every client has the whole model."""
+    ceilings: dict[str, list[Record]] = {}
+    for run in _finished(small / "cifar10-ceiling"):
+        ceilings.setdefault(run.parts[-4], []).append(read_record(run))
+    return ceilings
 
 
 def load_dense(small: Path) -> Study:
@@ -121,7 +127,7 @@ def load_nested(small: Path) -> Study:
                 name = names.get(method, method) if study == "cifar10-dense" else method
                 cells.setdefault(cell, {}).setdefault(name, []).extend(records)
     kept = {cell: methods for cell, methods in cells.items() if cell[0] in splits}
-    return Study("CIFAR-10", splits, kept, tuning=_tuning(small / "cifar10-nested-tuning"))
+    return Study("CIFAR-10", splits, kept, _ceilings(small), _tuning(small / "cifar10-nested-tuning"))
 
 
 def load_devices(small: Path) -> Study:

@@ -47,6 +47,11 @@ TITLES = {
     "channels": "FedFIbOS on channels",
     "channels-nested": "FedFIbOS on channels, nested steps",
     "channels-nested-tuned": "FedFIbOS on channels, nested steps, lr .025",
+    "fiarse-nested-momentum": "FIARSE, nested steps, server momentum",
+    "fiarse-nested-momentum-7": "the same, momentum .7",
+    "saliency-nested-rare-momentum": "FedFIbOS, saliency, nested steps, rare estimates, server momentum",
+    "channels-nested-momentum": "FedFIbOS on channels, nested steps, server momentum",
+    "channels-nested-momentum-7": "the same on channels, momentum .7",
     "channels-sandwich": "FedFIbOS on channels, `sandwich`, lr .025",
     "channels-distilled": "FedFIbOS on channels, `sandwich` with distillation, lr .025",
 }
