@@ -14,7 +14,7 @@ from fedfibos.aggregate import Sums
 from fedfibos.channels.family import with_nested
 from fedfibos.data.images import TensorData
 from fedfibos.local import Step
-from fedfibos.methods import METHODS, FedFIbOSChannels
+from fedfibos.methods import METHODS, PRESETS, FedFIbOSChannels
 from fedfibos.methods._gates import GateObserver
 from fedfibos.model import model_of
 from fedfibos.models import build
@@ -256,3 +256,8 @@ def test_the_chain_is_made_once_for_all_capacities():
     both = model.chain(ranked, {**costs, "macs": model.macs})
     assert both is not made
     assert model.chain(ranked.flip(0), costs).totals is other.totals
+
+
+def test_the_recommended_settings_are_those_of_the_studies():
+    """experiments/small/cifar10-nested.toml leaves everything at its default."""
+    assert FedFIbOSChannels(**PRESETS["fedfibos-channels"]["recommended"]) == FedFIbOSChannels()

@@ -194,4 +194,5 @@ def _of_all_units(upload: Upload) -> tuple[Tensor, Tensor]:
 IDLE: tuple[Idle, ...] = ((("blend",), "sharing", ("blend",)),)
 """Settings that change nothing because of others."""
 
-PRESETS: dict[str, dict[str, Any]] = {}
+# What did best in our studies, with nested steps (docs/explanation/findings.md); it stays if a default moves.
+PRESETS: dict[str, dict[str, Any]] = {"recommended": {"ema_rate": 0.95, "left_out": "zero", "start": "prefix"}}
