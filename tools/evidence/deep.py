@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from evidence.records import CAPACITIES, FULL, LOCAL, SUBMODELS, Cell, Study, last_evaluation
 from evidence.tables import TITLES, table
-from evidence.words import claim
+from evidence.words import claim, percent
 
 CELL: Cell = ("dirichlet", "non-uniform")
 LINES = {
     "heterofl": "slice",
     "channels": "slice",
     "channels-nested": "slice",
+    "channels-nested-momentum": "slice",
     "fiarse": "mask",
     "fedfibos-none": "mask",
     "algorithm1": "mask",
@@ -29,12 +30,12 @@ LAST = {"stage 4, first": "blocks.6.conv2", "stage 4, last": "blocks.7.conv2"}
 def section(study: Study) -> list[str]:
     """Accuracies, and what each method's smallest submodel holds of the stages."""
     names = [name for name in LINES if name in study.cells[CELL]]
-    rows = [["method", "kind", *COLUMNS, "GB up"]]
+    rows = [["method", "kind", "seeds", *COLUMNS, "GB up"]]
     for name in names:
-        values = [f"{100 * next(iter(study.numbers(CELL, name, *keys).values())):.1f}" for keys in COLUMNS.values()]
+        values = [percent(study.spread(CELL, name, *keys)).removesuffix(" (n = 1)") for keys in COLUMNS.values()]
         sent = study.spread(CELL, name, "bytes", "up")
         gigabytes = "–" if sent is None else f"{sent.mean / 1e9:.2f}"
-        rows.append([TITLES[name], LINES[name], *values, gigabytes])
+        rows.append([TITLES[name], LINES[name], str(len(study.cells[CELL][name])), *values, gigabytes])
     tensors = {**TENSORS, **LAST}
     held = [["method", "γ", *tensors, "classifier"]]
     for name in names:
@@ -52,9 +53,9 @@ def section(study: Study) -> list[str]:
         "## A deep network with batch normalisation",
         "ResNet-18 at a quarter of its width, with batch normalisation (701,466 parameters). Dirichlet 0.3, non- "
         "uniform capacities, 80 rounds of 10 clients, each with 25 steps of 20 images "
-        "(`experiments/small/cifar10-resnet.toml`). HeteroFL has its scaler. There is one seed, and the learning "
-        "rates are those of the LeNet. So this shows what happens in a deep network, and not which method is best. "
-        "Accuracy at the last evaluation in %:",
+        "(`experiments/small/cifar10-resnet.toml`). HeteroFL has its scaler. Most lines have one seed, and the "
+        "learning rates are those of the LeNet. So this shows what happens in a deep network, and not which method "
+        "is best. Accuracy at the last evaluation in %:",
         table(rows),
         "Share of some convolutions that a submodel holds in the last round, in %:",
         table(held),
