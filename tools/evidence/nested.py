@@ -122,7 +122,7 @@ def momentum_at_the_server(study: Study) -> list[str]:
 def average_over_rounds(study: Study) -> list[str]:
     """A constant rate, with and without the average."""
     rows = [["method, nested steps, rate .025", "schedule", "served", *PLACES]]
-    gained = []
+    gained, cosine = [], []
     for name, title in (("channels-nested", "FedFIbOS on channels"), ("fiarse-nested", "FIARSE")):
         found = []
         for line, schedule, served in (
@@ -136,15 +136,17 @@ def average_over_rounds(study: Study) -> list[str]:
             rows.append([title, schedule, served, *(f"{100 * a:.1f}" for a in accuracies)])
             found.append(accuracies)
         gained += [averaged - plain for plain, averaged in zip(*found[1:], strict=True)]
+        cosine.append(found[1][1] < found[0][1] < found[2][1])
     return [
         "## An average over rounds",
         "With `server.average = 0.98` the server serves a moving average of the global parameters. Training is the "
         "same with and without. Accuracy on held-out training examples in %, two classes a client, seed 0:",
         table(rows),
         claim(
-            min(gained) > 0.05,
+            min(gained) > 0.05 and all(cosine),
             "With a constant rate the last round's parameters are far below their average. A rate that falls to 0 has "
-            "much of the same effect, but only at the end of the run.",
+            "part of the same effect, at the end of the run alone. In the mean of the submodels the average is ahead "
+            "of it on this seed.",
         ),
     ]
 
