@@ -91,6 +91,7 @@ def what_nested_steps_give(study: Study) -> list[str]:
 def momentum_at_the_server(study: Study) -> list[str]:
     """What it gives channels and FIARSE, and what is left between them."""
     ours, theirs = "channels-nested-momentum", "fiarse-nested-momentum"
+    masks = "saliency-nested-rare-momentum"
     rows = [
         Comparison(f"{TITLES[one]} − {TITLES[other]}, {study.where(cell)}", study, one, other, cell)
         for cell in (MAIN, DIRICHLET)
@@ -100,6 +101,9 @@ def momentum_at_the_server(study: Study) -> list[str]:
             (ours, "fiarse"),
             (ours, "fiarse-nested"),
             (ours, theirs),
+            (masks, "saliency-nested-rare"),
+            (masks, "fiarse"),
+            (masks, theirs),
         )
     ]
     ahead = [study.difference(MAIN, ours, "fiarse", *keys) for keys in PLACES.values()]

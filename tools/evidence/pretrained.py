@@ -35,10 +35,19 @@ AXES = {
     "pooler": "network.bert.pooler.dense.bias",
 }
 ABLATION = {
+    "neither-nested": ("uniform", "the first"),
     "which-nested": ("uniform", "the highest scores"),
     "widths-nested": ("by score", "the first"),
     "channels-nested": ("by score", "the highest scores"),
 }
+SETTINGS = {
+    "channels-nested": "as above: selected in every round, α = .95",
+    "every-10": "selected in every tenth round (`every = 10`)",
+    "every-100": "selected twice in the run (`every = 100`)",
+    "memory-50": "a short memory of the estimates (`ema_rate = 0.5`)",
+    "memory-99": "a long memory (`ema_rate = 0.99`)",
+}
+"""Lines that select less often, or keep another memory of the estimates."""
 
 
 def page(study: Study, images: Study, ablation: Study) -> str:
@@ -101,9 +110,8 @@ def which_or_how_many(study: Study) -> list[str]:
         rows.append([*said, str(len(cell[name])), *values])
     return [
         "## Which channels, or how many?",
-        "FedFIbOS on channels makes two choices: how many channels each axis keeps, and which ones. In the first line "
-        "every axis keeps the same share, and scores choose which channels. In the second line scores choose how many, "
-        "and the first channels are kept. In the third line scores make both choices. The study is on "
+        "FedFIbOS on channels makes two choices: how many channels each axis keeps, and which ones. Each can be made "
+        "by the scores, or as HeteroFL makes it: the same share of every axis, and the first channels. The study is on "
         "CIFAR-10 with two classes for each client, non-uniform capacities, nested steps and equal budgets of "
         "parameters. It has a quarter of the rounds of [the other studies](nested.md) "
         "(`experiments/small/cifar10-channels-ablation.toml`). Accuracy on the test set in %:",
