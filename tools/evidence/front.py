@@ -63,27 +63,28 @@ def groups(studies: Studies) -> list[tuple[str, list[Comparison]]]:
     """What the figure draws."""
     images, nested = studies.images, studies.nested
     shared = "shared Fisher score"
-    beyond = [
-        (name, said)
-        for name, said in (
-            ("saliency-nested", "saliency, nested steps"),
-            ("channels-nested", "channels, nested steps"),
-            ("channels-nested-momentum", "the same, server momentum"),
-            ("fiarse-nested", "FIARSE, nested steps"),
-            ("fiarse-nested-momentum", "the same, server momentum"),
-        )
-        if name in nested.cells[MAIN]
-    ]
+    beyond = {
+        "saliency-nested": "saliency, nested steps",
+        "saliency-nested-rare-momentum": "saliency, nested, server momentum",
+        "channels-nested": "channels, nested steps",
+        "channels-nested-momentum": "channels, nested, server momentum",
+        "fiarse-nested": "FIARSE, nested steps",
+        "fiarse-nested-momentum": "FIARSE, nested, server momentum",
+    }
+
+    def lines(cell: Cell) -> list[Comparison]:
+        known = nested.cells.get(cell, {})
+        return [Comparison(said, nested, name, "fiarse", cell) for name, said in beyond.items() if name in known]
+
     return [
         ("CIFAR-10, two classes a client", [
             Comparison(shared, images, "fedfibos", "fiarse", MAIN),
             Comparison("Algorithm 1", images, "algorithm1", "fiarse", MAIN),
-            *(Comparison(said, nested, name, "fiarse", MAIN) for name, said in beyond),
+            *lines(MAIN),
         ]),
         ("CIFAR-10, Dirichlet 0.3", [
             Comparison(shared, images, "fedfibos", "fiarse", DIRICHLET),
-            *(Comparison(said, nested, name, "fiarse", DIRICHLET) for name, said in beyond
-              if name in nested.cells.get(DIRICHLET, {})),
+            *lines(DIRICHLET),
         ]),
         ("The same with group normalisation", [
             Comparison(f"{shared}, two classes", studies.norm, "fedfibos", "fiarse", MAIN),
