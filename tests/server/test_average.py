@@ -18,7 +18,7 @@ from fedfibos.model import model_of
 from fedfibos.round import merge
 from fedfibos.server.average import served
 from fedfibos.server.settings import Server
-from fedfibos.simulation import simulate
+from fedfibos.simulation import Interrupted, simulate
 from fedfibos.simulation.reopen import reopen
 from fedfibos.simulation.world import load_split
 from fedfibos.submodel import Mask
@@ -126,14 +126,7 @@ def test_an_interruption_and_flower_do_not_matter(toml, tmp_path):
         evaluation["global"] for evaluation in evaluations(tmp_path / "whole")
     ]
 
-    class Killed(Exception):
-        pass
-
-    def kill(record):
-        if record["round"] == 3:
-            raise Killed
-
-    with pytest.raises(Killed):
-        simulate(experiment, tmp_path / "killed", workers=1, on_round=kill)
-    simulate(experiment, tmp_path / "killed", workers=1, resume=True)
-    assert evaluations(tmp_path / "killed") == evaluations(tmp_path / "whole")
+    with pytest.raises(Interrupted):
+        simulate(experiment, tmp_path / "stopped", workers=1, on_round=lambda record: "stop" * (record["round"] == 3))
+    simulate(experiment, tmp_path / "stopped", workers=1, resume=True)
+    assert evaluations(tmp_path / "stopped") == evaluations(tmp_path / "whole")
