@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from evidence.records import CAPACITIES, FULL, LOCAL, SUBMODELS, Cell, Study, last_evaluation
+from evidence.records import CAPACITIES, DIRICHLET, FULL, LOCAL, SUBMODELS, Study, last_evaluation
 from evidence.tables import TITLES, table
 from evidence.words import claim, percent
 
-CELL: Cell = ("dirichlet", "non-uniform")
 LINES = {
     "heterofl": "slice",
     "channels": "slice",
@@ -29,26 +28,26 @@ LAST = {"stage 4, first": "blocks.6.conv2", "stage 4, last": "blocks.7.conv2"}
 
 def section(study: Study) -> list[str]:
     """Accuracies, and what each method's smallest submodel holds of the stages."""
-    names = [name for name in LINES if name in study.cells[CELL]]
+    names = [name for name in LINES if name in study.cells[DIRICHLET]]
     rows = [["method", "kind", "seeds", *COLUMNS, "GB up"]]
     for name in names:
-        values = [percent(study.spread(CELL, name, *keys)).removesuffix(" (n = 1)") for keys in COLUMNS.values()]
-        sent = study.spread(CELL, name, "bytes", "up")
+        values = [percent(study.spread(DIRICHLET, name, *keys)).removesuffix(" (n = 1)") for keys in COLUMNS.values()]
+        sent = study.spread(DIRICHLET, name, "bytes", "up")
         gigabytes = "–" if sent is None else f"{sent.mean / 1e9:.2f}"
-        rows.append([TITLES[name], LINES[name], str(len(study.cells[CELL][name])), *values, gigabytes])
+        rows.append([TITLES[name], LINES[name], str(len(study.cells[DIRICHLET][name])), *values, gigabytes])
     tensors = {**TENSORS, **LAST}
     held = [["method", "γ", *tensors, "classifier"]]
     for name in names:
-        kept = last_evaluation(study, CELL, name)[0]["kept_shares"]
+        kept = last_evaluation(study, DIRICHLET, name)[0]["kept_shares"]
         for capacity in ("0.25", "0.0625"):
             share = [kept[capacity][f"{tensor}.weight"] for tensor in (*tensors.values(), "classifier")]
             held.append([TITLES[name], capacity, *(f"{100 * x:.1f}" for x in share)])
-    behind = {name: study.difference(CELL, name, "fiarse", *SUBMODELS) for name in names}
+    behind = {name: study.difference(DIRICHLET, name, "fiarse", *SUBMODELS) for name in names}
     plain, lifted, slices = (behind[name] for name in ("channels-nested", "channels-nested-momentum", "heterofl"))
     assert plain is not None
     assert lifted is not None
     assert slices is not None
-    smallest = last_evaluation(study, CELL, "fiarse")[0]["kept_shares"]["0.0625"]
+    smallest = last_evaluation(study, DIRICHLET, "fiarse")[0]["kept_shares"]["0.0625"]
     last = [smallest[f"{tensor}.weight"] for tensor in LAST.values()]
     return [
         "## A deep network with batch normalisation",

@@ -6,12 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from evidence.compared import PLACES, Comparison, comparisons
-from evidence.records import ADJUSTED, LOCAL, MAIN, SUBMODELS, Cell, Study
+from evidence.records import ADJUSTED, DIRICHLET, LOCAL, MAIN, SUBMODELS, Cell, Study
 from evidence.tables import TITLES, table
 from evidence.words import claim, interval, percent, verdict
 from fedfibos.common.statistics import Spread
 
-DIRICHLET = ("dirichlet", "non-uniform")
 TEXT = ("dirichlet", "uniform")
 
 
@@ -368,8 +367,8 @@ WHAT_TO_USE = (
             ],
             [
                 "bytes, while the whole model fits in memory",
-                '`fedfibos` with `preset = "recommended"`, `local.nested = 0.5`, a momentum of 0.5 at the server and a '
-                "lower rate",
+                '`fedfibos` with `preset = "recommended"` and `local.nested = 0.5`; under Dirichlet splits also a '
+                "momentum of 0.5 at the server and a lower rate",
                 "claim 3",
             ],
             [

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from evidence.compared import PLACES, Comparison, comparisons
-from evidence.records import CAPACITIES, FULL, LOCAL, MAIN, SUBMODELS, Cell, Study, entry
+from evidence.records import CAPACITIES, DIRICHLET, FULL, LOCAL, MAIN, SUBMODELS, Cell, Study, entry
 from evidence.tables import TITLES, rates, table
 from evidence.words import claim, percent, verdict
 from fedfibos.common.statistics import spread
@@ -39,7 +39,6 @@ CLOSEST = (
     "channels-nested-momentum",
 )
 """Methods whose distance to the ceiling is shown."""
-DIRICHLET = ("dirichlet", "non-uniform")
 DEVICES = ("high", "devices")
 BY_CAPACITY = {f"1/{round(1 / float(c))}": ("global_accuracy", "submodels", c, "last") for c in CAPACITIES[1:]}
 COLUMNS = {"full": FULL, **BY_CAPACITY, "mean": SUBMODELS, "local": LOCAL}

@@ -27,6 +27,9 @@ CAPACITIES = ("1.0", "0.5", "0.25", "0.125", "0.0625")
 MAIN = ("high", "non-uniform")
 """The cell in which everything was run."""
 
+DIRICHLET = ("dirichlet", "non-uniform")
+"""The other cell of nested steps, and that of the deep network."""
+
 Cell = tuple[str, str]
 """Split and capacity mix."""
 
