@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, linear
+from torch.nn.utils.parametrizations import weight_norm
 
 from fedfibos.channels.axes import Axes, Part, axes_table
 from fedfibos.channels.derive import derive_axes
@@ -228,12 +229,12 @@ def test_a_gate_of_zero_is_the_slice_without_the_channel(name):
 
 
 class Attention(nn.Module):
-    """torch's own attention in a residual stream."""
+    """torch's own attention in a residual stream, with or without a key and a value of its own."""
 
-    def __init__(self) -> None:
+    def __init__(self, added: bool = False) -> None:
         super().__init__()
         self.embed = nn.Embedding(30, 8)
-        self.attention = nn.MultiheadAttention(8, 2, batch_first=True)
+        self.attention = nn.MultiheadAttention(8, 2, batch_first=True, add_bias_kv=added)
         self.classifier = nn.Linear(8, NUM_CLASSES)
 
     def forward(self, ids: Tensor) -> Tensor:
@@ -247,6 +248,8 @@ def attention_by_hand(module: Attention, gates: dict[str, Tensor], ids: Tensor) 
     along, own = gate.repeat(2), module.attention
     x = module.embed(ids)
     q, k, v = linear(x * along, own.in_proj_weight, own.in_proj_bias).chunk(3, -1)
+    if own.bias_k is not None:
+        k, v = (torch.cat([t, more.expand(len(t), -1, -1)], 1) for t, more in ((k, own.bias_k), (v, own.bias_v)))
     q, k, v = (part.unflatten(2, (2, 4)).transpose(1, 2) for part in (q * along, k, v))
     mixed = ((q @ k.transpose(2, 3) / 2).softmax(-1) @ v).transpose(1, 2).flatten(2)
     return module.classifier((x + own.out_proj(mixed * along)).mean(1) * along)
@@ -288,14 +291,15 @@ def recurrent_by_hand(module: Recurrent, gates: dict[str, Tensor], ids: Tensor) 
     return module.classifier(h * gates["hidden"])
 
 
-@pytest.mark.parametrize("kind", ["attention", nn.LSTM, nn.GRU])
+@pytest.mark.parametrize("kind", ["attention", "attention with bias_k", nn.LSTM, nn.GRU])
 def test_the_same_where_the_layer_has_several_readings(kind):
+    attends = isinstance(kind, str)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(3)
-        module = Attention() if kind == "attention" else Recurrent(kind)
+        module = Attention(kind != "attention") if attends else Recurrent(kind)
     ids = tokens()
-    axes = derive_axes(module, ids) if kind == "attention" else recurrent_axes(module)
-    by_hand = attention_by_hand if kind == "attention" else recurrent_by_hand
+    axes = derive_axes(module, ids) if attends else recurrent_axes(module)
+    by_hand = attention_by_hand if attends else recurrent_by_hand
     labels = torch.arange(len(ids)) % NUM_CLASSES
     gates = torch.ones(axes.num_units, requires_grad=True)
     logits = by_hand(module, split(axes, gates), ids)
@@ -361,3 +365,81 @@ def test_a_layer_whose_weight_has_its_inputs_first_reads_those():
     loss = cross_entropy(module[5](module[4](module[3](hidden)) * second), labels)
     (expected,) = torch.autograd.grad(loss, gates)
     torch.testing.assert_close(by_weights(module, axes, inputs, labels), expected, rtol=1e-4, atol=1e-6)
+
+
+class Own(nn.Module):
+    """A linear layer of the user's."""
+
+    def __init__(self, inputs: int, outputs: int, bias: bool) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(outputs, inputs))
+        self.bias = nn.Parameter(torch.randn(outputs)) if bias else None
+
+    def forward(self, x: Tensor) -> Tensor:
+        return linear(x, self.weight, self.bias)
+
+
+class Experts(nn.Module):
+    """The sum of three linear layers, whose weights are experts x inputs x outputs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight, self.bias = nn.Parameter(torch.randn(3, 8, 6)), nn.Parameter(torch.randn(3, 1, 6))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return (torch.bmm(x.expand(3, *x.shape), self.weight) + self.bias).tanh().sum(0)
+
+
+class Gate(nn.Module):
+    """Ones, one a channel."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(size))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x * self.weight
+
+
+class AllInOne(nn.Module):
+    """Two layers whose weights are parameters of one module."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.w1, self.b1 = nn.Parameter(torch.randn(8, 64)), nn.Parameter(torch.randn(8))
+        self.w2, self.gate = nn.Parameter(torch.randn(NUM_CLASSES, 8)), Gate(8)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return linear(self.gate(linear(x, self.w1, self.b1).relu()), self.w2)
+
+
+def chain(*layers: nn.Module) -> list[nn.Module]:
+    """64 inputs, 8 normalised channels and 6 of the first layer, a gate before each layer; the last gives classes."""
+    first = [nn.Linear(64, 8), nn.BatchNorm1d(8), nn.Tanh(), Gate(8), layers[0]]
+    return [*first, nn.BatchNorm1d(6), nn.Tanh(), Gate(6), layers[1]]
+
+
+OWN = {
+    "own": lambda: chain(Own(8, 6, True), Own(6, NUM_CLASSES, True)),
+    "own without biases": lambda: chain(Own(8, 6, False), Own(6, NUM_CLASSES, False)),
+    "weight_norm": lambda: chain(nn.Linear(8, 6), weight_norm(nn.Linear(6, NUM_CLASSES), dim=1)),
+    "experts": lambda: chain(Experts(), nn.Linear(6, NUM_CLASSES)),
+    "all in one": lambda: [AllInOne()],
+}
+
+
+@pytest.mark.parametrize("name", OWN)
+def test_layers_of_the_users_and_parametrized_ones_read_their_inputs(name):
+    """Also a classifier, which gives no channel out, behind a normalisation: there the sum over rows is 0."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(3)
+        module = nn.Sequential(nn.Flatten(), *OWN[name]())
+    inputs, labels = images(), torch.arange(6) % NUM_CLASSES
+    axes = derive_axes(module, inputs)
+    gates = {n: layer.weight for n, layer in module.named_modules() if isinstance(layer, Gate)}
+    expected = torch.autograd.grad(cross_entropy(module(inputs), labels), list(gates.values()))
+    got = split(axes, by_weights(module, axes, inputs, labels))
+    assert float(torch.cat(expected).abs().min()) > 1e-5 or name == "all in one"  # some of its units are dead
+    for gate, derivative in zip(gates, expected, strict=True):
+        ((part,),) = axes.dims[f"{gate}.weight"]
+        torch.testing.assert_close(got[part.axis], derivative, rtol=1e-4, atol=1e-5)

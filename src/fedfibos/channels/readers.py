@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from torch import Tensor, nn
 
-from fedfibos.channels.axes import Axes, Dimension
+from fedfibos.channels.axes import Axes, Dimension, Part
 from fedfibos.params import is_normalisation
 
 _BY_ROWS = (nn.modules.conv._ConvNd, nn.Linear, nn.RNNBase, nn.RNNCellBase, nn.MultiheadAttention, nn.Bilinear)
@@ -46,13 +46,14 @@ def readers(module: nn.Module, axes: Axes) -> list[Reader]:
     names = {id(p): name for name, p in module.named_parameters() if p.requires_grad}
     found: dict[tuple[str, int], Reader] = {}
     for layer in module.modules():
-        for own, p in layer.named_parameters(recurse=False):
+        for own, p in _own(layer):
             if id(p) not in names:
                 continue
             name = names[id(p)]
             bias = getattr(layer, "bias", None)
             gives = axes.dims[names[id(bias)]] if id(bias) in names and bias is not p else ()
-            for dim, count in _read_by(layer, own, p, axes.dims[name], gives):
+            at = axes.classes.get(name)
+            for dim, count in _read_by(layer, own, p, axes.dims[name], gives if at is None else (axes.dims[name][at],)):
                 if any(part.axis is not None for part in axes.dims[name][dim]):
                     found.setdefault((name, dim), Reader(name, dim, axes.dims[name][dim], count))
     read = {part.axis for reader in found.values() for part in reader.parts[: reader.count]}
@@ -62,27 +63,43 @@ def readers(module: nn.Module, axes: Axes) -> list[Reader]:
     return list(found.values())
 
 
+def _own(layer: nn.Module) -> Iterator[tuple[str, Tensor]]:
+    """A layer's own parameters, those of a parametrization of them (``weight_norm``) included."""
+    if isinstance(layer, nn.utils.parametrize.ParametrizationList):
+        return
+    yield from layer.named_parameters(recurse=False)
+    if nn.utils.parametrize.is_parametrized(layer):
+        for name, tensor in layer.parametrizations.named_parameters():  # type: ignore[union-attr]
+            yield name.partition(".")[0], tensor
+
+
 def _read_by(
     layer: nn.Module, own: str, tensor: Tensor, dims: tuple[Dimension, ...], gives: tuple[Dimension, ...]
 ) -> Iterator[tuple[int, int]]:
     """Dimensions of one of a layer's tensors that meet its inputs, and how many parts of each do.
 
-    Of a layer of the user's, what it gives out is as its bias, ``gives``, has it; without one, what comes first.
+    Of a layer of the user's, what it gives out, ``gives``, is the classes or what its bias has; where neither tells,
+    what comes first.
     """
     if isinstance(layer, nn.modules.conv._ConvNd):
         if layer.groups == 1 and tensor.dim() > 1:
             dim = 0 if layer.transposed else 1
             yield dim, len(dims[dim])
     elif isinstance(layer, _BY_ROWS):
-        yield from ((dim, len(dims[dim])) for dim in range(1, len(dims)))
+        if own not in _ADDED:
+            yield from ((dim, len(dims[dim])) for dim in range(1, len(dims)))
         if isinstance(layer, nn.MultiheadAttention) and own in _QUERIES and _alike(dims[0], layer.num_heads):
             yield 0, len(dims[0]) // _QUERIES[own]
     elif not is_normalisation(layer) and not isinstance(layer, nn.Embedding):
+        if own == "bias":
+            return
         cut = [dim for dim, parts in enumerate(dims) if any(part.axis is not None for part in parts)]
-        if len(gives) == 1 and len(dims) == 2 and dims[1] == gives[0] != dims[0]:
-            cut = [1, 0]  # inputs x outputs, as in GPT-2
-        yield from ((dim, len(dims[dim])) for dim in cut[1:])  # the first of a module's own parameter gives out
+        given = [dims.index(parts) for parts in gives if parts != (Part(None),) and parts in dims] or cut[:1]
+        yield from ((dim, len(dims[dim])) for dim in cut if dim not in given)
 
+
+_ADDED = ("bias_k", "bias_v")
+"""Tensors of an attention layer that are a key and a value of their own, and meet no inputs."""
 
 _QUERIES = {"in_proj_weight": 3, "in_proj_bias": 3, "q_proj_weight": 1}
 """Tensors of an attention layer whose first rows, one in so many, make queries."""
@@ -98,7 +115,7 @@ def _given_out(module: nn.Module, names: Mapping[int, str], axes: Axes, axis: st
     for layer in module.modules():
         if is_normalisation(layer):
             continue
-        own = [names[id(p)] for p in layer.parameters(recurse=False) if id(p) in names]
+        own = [names[id(p)] for _, p in _own(layer) if id(p) in names]
         rows = [
             Reader(name, dim, parts, len(parts))
             for name in own
