@@ -20,7 +20,7 @@ from fedfibos.channels.macs import mac_cost
 from fedfibos.channels.nested import Chain, chain
 from fedfibos.channels.resize import resize_module
 from fedfibos.common.inputs import Inputs
-from fedfibos.params import Layout, Params, check_finite, layout_of, maskable_names, params_of
+from fedfibos.params import Layout, Params, check_finite, check_not_scripted, layout_of, maskable_names, params_of
 from fedfibos.probes.memory import changed_by_forward, check_own_memory
 from fedfibos.probes.plain_tensors import check_plain_tensors
 from fedfibos.probes.zeros import intolerant_of_zeros
@@ -278,6 +278,7 @@ def model_of(
     """
     if (nowhere := next((name for name, p in module.named_parameters() if p.is_meta), None)) is not None:
         raise ValueError(f"the model's parameters must have values, got {nowhere!r} on torch's meta device")
+    check_not_scripted(module)
     check_own_memory(module)
     check_plain_tensors(module, example)
     ranked = maskable_names(module, held) if maskable is None else list(maskable)

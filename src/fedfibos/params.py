@@ -130,6 +130,14 @@ def layout_of(module: nn.Module, maskable: Sequence[str] | None = None) -> Layou
     return Layout(tuple(names), tuple(shapes[n] for n in names), len(chosen))
 
 
+def check_not_scripted(module: nn.Module, what: str = "the model must be") -> None:
+    """Raise ValueError for a module that is, or has a part that is, of TorchScript: no copy of it can be trained."""
+    for name, part in module.named_modules():
+        if isinstance(part, torch.jit.ScriptModule):
+            whose = f"part {name!r} is" if name else "got"
+            raise ValueError(f"{what} a plain nn.Module, {whose} a scripted one: leave torch.jit out")
+
+
 def check_float32(module: nn.Module) -> None:
     """Raise ValueError for a trainable parameter of another type."""
     for name, p in module.named_parameters():

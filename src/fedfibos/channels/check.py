@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -11,9 +10,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from fedfibos.channels.axes import Axes
+from fedfibos.channels.axes import Axes, Site
 from fedfibos.channels.resize import resize_module
 from fedfibos.channels.sites import Fitting, mark, narrow_sites
+from fedfibos.channels.sized import Ranges
+from fedfibos.common.copies import copy_module
 from fedfibos.params import without_overlaps
 from fedfibos.submodel import budget
 
@@ -49,15 +50,26 @@ WIDTHS = (("half its width", 0.5), ("one channel an axis", 1e-9))
 """What a table is tried at."""
 
 
-def mixed_widths(axes: Axes) -> dict[str, int]:
-    """A width of its own for every axis: slices by importance have such, and halves of a tensor are then no halves."""
-    return {axis: budget((0.4, 0.7, 0.55)[i % 3], size) for i, (axis, size) in enumerate(axes.sizes.items())}
+def mixed_widths(axes: Axes, turn: int = 0) -> dict[str, int]:
+    """A width of its own for every axis: slices by importance have such, and halves of a tensor are then no halves.
+
+    Args:
+        axes: The table.
+        turn: 1: of axes that have the same share in turn 0, neighbours have different ones.
+    """
+    shares = ((0.4, 0.7, 0.55)[(i + turn * (i // 3)) % 3] for i in range(len(axes.sizes)))
+    return {axis: budget(share, size) for share, (axis, size) in zip(shares, axes.sizes.items(), strict=True)}
 
 
 def narrow_problem(
-    probe: nn.Module, axes: Axes, widths: Mapping[str, int], example_inputs: Any, expected: Tensor
+    probe: nn.Module,
+    axes: Axes,
+    widths: Mapping[str, int],
+    example_inputs: Any,
+    expected: Tensor,
+    training: bool = False,
 ) -> tuple[str, bool]:
-    """Run a narrower copy.
+    """Run a narrower copy, in evaluation and, where ``training`` is true and the full model can, in training mode.
 
     Returns:
         What went wrong, empty where nothing did; and whether the module's code wrote sizes that had to be changed
@@ -70,9 +82,43 @@ def narrow_problem(
         with fitting:
             logits = _logits(small, example_inputs)
     except Exception as error:  # whatever the model's forward raises
-        return f"{type(error).__name__}: {(str(error) or 'no message').splitlines()[0]}", fitting.changed
-    wrong = logits.shape != expected.shape
-    return f"it gives {tuple(logits.shape)}, not {tuple(expected.shape)}" if wrong else "", fitting.changed
+        return _in_a_line(error), fitting.changed
+    if logits.shape != expected.shape:
+        return f"it gives {tuple(logits.shape)}, not {tuple(expected.shape)}", fitting.changed
+    problem = _training_problem(small, example_inputs, narrow_sites(axes, widths)) if training else ""
+    if problem and _training_problem(copy_module(probe), example_inputs, {}):
+        problem = ""  # the batch is too small to train on, say
+    return problem, fitting.changed
+
+
+def _training_problem(module: nn.Module, example_inputs: Any, sites: Mapping[Site, Sequence[Ranges]]) -> str:
+    """What goes wrong where a module runs in training mode, which may take other ways; empty where nothing does.
+
+    Args:
+        module: Is changed: in training buffers are.
+        example_inputs: One batch.
+        sites: Sizes that its code is to have, by place.
+    """
+    module.train()
+    for seed in range(DRAWS):
+        try:
+            with fixed_draws(seed), Fitting(sites):
+                before = torch.get_rng_state()
+                call(module, example_inputs)
+                drawn = not torch.equal(torch.get_rng_state(), before)
+        except Exception as error:  # whatever the model's forward raises
+            return f"{_in_a_line(error)}, in training mode"
+        if not drawn:
+            break
+    return ""
+
+
+DRAWS = 8
+"""Of a model that draws random numbers in training: it may go around a block by chance."""
+
+
+def _in_a_line(error: Exception) -> str:
+    return f"{type(error).__name__}: {(str(error) or 'no message').splitlines()[0]}"
 
 
 def check_permutations(module: nn.Module, axes: Axes, example_inputs: Any) -> tuple[nn.Module, Tensor]:
@@ -111,9 +157,9 @@ def probe_of(module: nn.Module, example_inputs: Any) -> tuple[nn.Module, Tensor]
     """
     generator = torch.Generator().manual_seed(0)
     for values in (_randomise, _jitter):
-        probe = without_overlaps(copy.deepcopy(module)).eval()  # never run: what a forward pass keeps can't be copied
+        probe = without_overlaps(copy_module(module)).eval()  # never run: what a forward pass keeps can't be copied
         values(probe, generator)
-        expected = _logits(copy.deepcopy(probe), example_inputs)
+        expected = _logits(copy_module(probe), example_inputs)
         if bool(expected.isfinite().all()):
             return probe, expected
     raise ValueError("axes cannot be checked: the module's logits are not finite near its own values")
@@ -164,7 +210,7 @@ def _unchanged(
     probe: nn.Module, axes: Axes, permutations: Mapping[str, Tensor], example_inputs: Any, expected: Tensor
 ) -> bool:
     """True when the logits are the same after a permutation of channels."""
-    permuted = copy.deepcopy(probe)
+    permuted = copy_module(probe)
     for name, tensor in (*permuted.named_parameters(), *permuted.named_buffers()):
         for i, dim in enumerate(axes.dims.get(name, ())):
             tensor.data = tensor.data.index_select(i, axes.positions(dim, permutations))
@@ -182,10 +228,10 @@ def _logits(module: nn.Module, inputs: Any) -> Tensor:
 
 
 @contextmanager
-def fixed_draws() -> Iterator[None]:
+def fixed_draws(seed: int = 0) -> Iterator[None]:
     """Run a block on the same random numbers each time and leave torch's global stream as it was."""
     with torch.random.fork_rng(devices=[]):
-        torch.default_generator.manual_seed(0)
+        torch.default_generator.manual_seed(seed)
         yield
 
 

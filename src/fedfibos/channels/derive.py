@@ -89,11 +89,15 @@ def _narrow_problems(
     """The axes that narrower copies fail by, and how; and whether the module's code wrote sizes that had to change."""
     changed = False
     trials = [(words, axes.widths(ratio)) for words, ratio in WIDTHS]
-    for words, widths in [*trials, ("widths that differ", mixed_widths(axes))]:
-        problem, different = narrow_problem(probe, axes, widths, example_inputs, expected)
+    mixed = [("widths that differ", mixed_widths(axes, turn)) for turn in ((0, 1) if len(axes.sizes) > 3 else (0,))]
+    for words, widths in [*trials, *mixed]:
+        training = words == "widths that differ"
+        problem, different = narrow_problem(probe, axes, widths, example_inputs, expected, training)
         changed = changed or different
         if problem:
-            alone = {a: narrow_problem(probe, axes, {a: widths[a]}, example_inputs, expected)[0] for a in widths}
+            alone = {
+                a: narrow_problem(probe, axes, {a: widths[a]}, example_inputs, expected, training)[0] for a in widths
+            }
             blamed = {axis: own for axis, own in alone.items() if own}
             if not blamed:
                 raise _underivable(f"it can't run at {words} ({problem})")
@@ -174,10 +178,13 @@ class _Names:
     def _tie_attention(self, layer: nn.MultiheadAttention) -> None:
         """torch's attention has one number for its inputs, outputs and heads together, and keeps all heads."""
         outside, inside = self.trace.dims(layer.out_proj.weight)
-        queries = layer.in_proj_weight if layer.q_proj_weight is None else layer.q_proj_weight
+        apart = [p for p in (layer.q_proj_weight, layer.k_proj_weight, layer.v_proj_weight) if p is not None]
+        queries = apart[0] if apart else layer.in_proj_weight
         try:
             same(outside, inside)
             same(outside, self.trace.dims(queries)[1])
+            for weight in apart:
+                same(inside, self.trace.dims(weight)[0])
             keep_whole(divide(inside, layer.head_dim)[0], "attention keeps all heads")
             for packed in (layer.in_proj_weight, layer.in_proj_bias):
                 if packed is not None:  # queries, keys and values one after another

@@ -139,11 +139,47 @@ def lstm(reader: Reader, result: Any, x: Tensor, *rest: Any) -> list[Dims]:
     return [[*dims[:-1], hidden], *own, []]
 
 
+def pack_padded(reader: Reader, result: Any, x: Tensor, *_: Any) -> list[Dims]:
+    """Steps of texts of several lengths, one after another: two dimensions of positions become one."""
+    return [[constant(len(result[0])), *_beside_positions(reader, x, 2)], [constant(len(result[1]))]]
+
+
+def pad_packed(reader: Reader, result: Any, x: Tensor, *_: Any) -> list[Dims]:
+    """The reverse of :func:`pack_padded`."""
+    positions = [constant(size) for size in result[0].shape[:2]]
+    return [[*positions, *_beside_positions(reader, x, 1)], [constant(len(result[1]))]]
+
+
+def _beside_positions(reader: Reader, x: Tensor, count: int) -> Dims:
+    """The dimensions after the first ones, which are positions."""
+    dims = reader.dims(x)
+    for dim in dims[:count]:
+        reader.keep_whole(dim, "takes them for positions")
+    return list(dims[count:])
+
+
 def embedding(reader: Reader, result: Tensor, weight: Tensor, index: Tensor, *_: Any) -> Dims:
     """Rows of a table by number."""
     rows, channels = reader.dims(weight)
     reader.keep_whole(rows, "looks rows up by number")
     return [*reader.dims(index), channels]
+
+
+def embedding_bag(reader: Reader, result: Any, weight: Tensor, *_: Any) -> list[Dims]:
+    """Sums, means or maxima of rows of a table."""
+    rows, channels = reader.dims(weight)
+    reader.keep_whole(rows, "looks rows up by number")
+    others = [[constant(size) for size in tensor.shape] for tensor in result[1:]]
+    if others[-1]:  # of maxima, the rows that they are from
+        others[-1][-1:] = [channels]
+    return [[constant(len(result[0])), channels], *others]
+
+
+def embedding_renorm(reader: Reader, result: Tensor, weight: Tensor, *_: Any) -> Dims:
+    """Rows of a table that are made shorter where they are long."""
+    dims = reader.dims(weight)
+    reader.keep_whole(dims[0], "looks rows up by number")
+    return dims
 
 
 def spatial(reader: Reader, result: Any, x: Tensor, *_: Any, count: int = 2, **__: Any) -> Any:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from torch import Tensor, nn
@@ -30,12 +31,26 @@ def resize_module(module: nn.Module, axes: Axes, widths: Mapping[str, int]) -> n
             small[id(tensor)] = _shrunk(tensor, axes.shape(name, widths))
     narrow = copy_module(module, small)  # takes the small tensors for copies it already made
     sizes = {**axes.sizes, **widths}
-    for name, layer in narrow.named_modules():
-        features = axes.features.get(name)
-        _set_sizes(layer, None if features is None else sum(part.length(sizes) for part in features))
+    with _at_rest(narrow):
+        for name, layer in narrow.named_modules():
+            features = axes.features.get(name)
+            _set_sizes(layer, None if features is None else sum(part.length(sizes) for part in features))
     if axes.sites:
         fit(narrow, axes, widths)
     return narrow
+
+
+@contextmanager
+def _at_rest(module: nn.Module) -> Iterator[None]:
+    """In evaluation mode: in training, reading a weight of spectral norm changes its buffers."""
+    modes = [(layer, layer.training) for layer in module.modules()]
+    try:
+        for layer, _ in modes:
+            layer.training = False
+        yield
+    finally:
+        for layer, mode in modes:
+            layer.training = mode
 
 
 def _shrunk(tensor: Tensor, shape: tuple[int, ...]) -> Tensor:
@@ -71,10 +86,12 @@ def _set_sizes(layer: nn.Module, num_features: int | None) -> None:
         _set_conv_sizes(layer)
     elif isinstance(layer, nn.Linear):
         layer.out_features, layer.in_features = layer.weight.shape
-    elif isinstance(layer, nn.Embedding):
+    elif isinstance(layer, (nn.Embedding, nn.EmbeddingBag)):
         layer.num_embeddings, layer.embedding_dim = layer.weight.shape
     elif isinstance(layer, nn.MultiheadAttention):
         layer.embed_dim = layer.kdim = layer.vdim = layer.out_proj.weight.shape[0]
+        if layer.q_proj_weight is not None:
+            layer.kdim, layer.vdim = layer.k_proj_weight.shape[1], layer.v_proj_weight.shape[1]
         layer.head_dim = layer.embed_dim // layer.num_heads
     elif isinstance(layer, nn.RNNBase):
         from_input, from_hidden = layer.all_weights[0][:2]

@@ -43,7 +43,7 @@ RULES: dict[str, Rule] = {
     **_named("cumsum cumprod cummax cummin logcumsumexp flip", shapes.ordered(0)),
     **_named("sort argsort", shapes.ordered(0)),
     **_named("roll topk kthvalue", shapes.ordered(1)),
-    **_named("mm bmm mv dot", layers.mm),
+    **_named("mm bmm mv dot vdot", layers.mm),
     **_named("addmm baddbmm addmv addbmm", layers.addmm),
     **_named(
         "_scaled_dot_product_flash_attention_for_cpu _scaled_dot_product_flash_attention "
@@ -61,8 +61,11 @@ RULES: dict[str, Rule] = {
     **_named("native_group_norm", layers.group_norm),
     **_named("_weight_norm_interface", layers.weight_norm),
     **_named("embedding", layers.embedding),
+    **_named("_embedding_bag _embedding_bag_forward_only", layers.embedding_bag),
+    **_named("embedding_renorm_", layers.embedding_renorm),
     **_named("index_select", shapes.index_select),
     **_named("index", shapes.index_rule),
+    **_named("index_put index_put_ _unsafe_index_put _index_put_impl_", shapes.index_put),
     **_named("gather", shapes.gather),
     **_named(
         "scatter scatter_ scatter_add scatter_add_ index_fill index_fill_ index_add index_add_ index_copy",
@@ -81,6 +84,8 @@ RULES: dict[str, Rule] = {
     **_named("view_as_real", shapes.as_real),
     **_named("hardswish hardswish_ _prelu_kernel prelu rrelu_with_noise floor_divide polar masked_fill", shapes.of_all),
     **_named("mkldnn_rnn_layer", layers.lstm),
+    **_named("_pack_padded_sequence", layers.pack_padded),
+    **_named("_pad_packed_sequence", layers.pad_packed),
     **_named("copy_ copy", shapes.copy_rule),
     **_named(
         "detach detach_ alias clone contiguous lift_fresh lift_fresh_copy _to_copy to native_dropout dropout bernoulli "

@@ -233,6 +233,17 @@ def index_rule(reader: Reader, result: Tensor, x: Tensor, indices: Sequence[Tens
     return [*head, *new, *tail]
 
 
+def index_put(
+    reader: Reader, result: Tensor, x: Tensor, indices: Sequence[Tensor | None], values: Tensor, *_: Any
+) -> Dims:
+    """Values written to picked positions."""
+    picked = index_rule(reader, x[tuple(slice(None) if i is None else i for i in indices)], x, indices)
+    for one, other in zip(reversed(picked), reversed(reader.dims(values)), strict=False):
+        if length(other) > 1:
+            reader.unite(one, other)
+    return reader.dims(x)
+
+
 def gather(reader: Reader, result: Tensor, x: Tensor, at: int, index: Tensor, *_: Any, **__: Any) -> Dims:
     """Picked positions, others at every place."""
     dims, numbers = reader.dims(x), reader.dims(index)

@@ -57,11 +57,9 @@ def _shape_arguments(first: int, word: str) -> Any:
         if word in kwargs:
             return args, {**kwargs, word: _lengths(kwargs[word], ranges)}
         sizes = args[first:]
-        if len(sizes) == 1 and not isinstance(sizes[0], int):
-            return (*args[:first], _lengths(sizes[0], ranges)), kwargs
-        if any(not isinstance(size, int) for size in sizes):
+        if isinstance(sizes[0], Sequence):
             return (*args[:first], _lengths(sizes[0], ranges), *sizes[1:]), kwargs
-        return (*args[:first], *_lengths(sizes, ranges)), kwargs
+        return (*args[:first], *_lengths(sizes, ranges)), kwargs  # numbers, or tensors of one
 
     return apply
 
@@ -91,21 +89,27 @@ def _pieces_seen(dims: Any, result: Any, args: Sequence[Any], kwargs: Mapping[st
     return tuple((dims(x)[at], a, b, 0) for a, b in zip([0, *ends], ends, strict=False))
 
 
-def pieces_apply(args: Sequence[Any], kwargs: Mapping[str, Any], ranges: Ranges) -> Any:
+def _pieces_apply(args: Sequence[Any], kwargs: Mapping[str, Any], ranges: Ranges) -> Any:
     """A call of any of these as one of ``torch.split`` by lengths."""
     sizes = [0 if own is None else own[1] - own[0] for own in ranges]
     return (args[0], sizes), {"dim": _along(args, kwargs, 2)}
 
 
+def _narrow_arguments(args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
+    """Tensor, dimension, start and length, by position or by name."""
+    return [*args, *(kwargs[word] for word in ("dim", "start", "length")[len(args) - 1 :])]
+
+
 def _narrow_seen(dims: Any, result: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Seen | None:
-    x, at, start, size = args
+    x, at, start, size = _narrow_arguments(args, kwargs)
     start = int(start) % x.shape[at]
     return ((dims(x)[at], start, start + int(size), 0),)
 
 
 def _narrow_apply(args: Sequence[Any], kwargs: Mapping[str, Any], ranges: Ranges) -> Any:
-    start, stop = ranges[0] or (args[2], args[2] + args[3])
-    return (args[0], args[1], start, stop - start), kwargs
+    x, at, start, size = _narrow_arguments(args, kwargs)
+    start, stop = ranges[0] or (start, start + size)
+    return (x, at, start, stop - start), {}
 
 
 def _index_seen(dims: Any, result: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Seen | None:
@@ -175,7 +179,7 @@ _VIEW = Sized(_shape_seen, _shape_arguments(1, "size"))
 _RESHAPE = Sized(_shape_seen, _shape_arguments(1, "shape"))
 _NEW = Sized(_shape_seen, _shape_arguments(1, "size"))
 _FACTORY = Sized(_shape_seen, _shape_arguments(0, "size"))
-PIECES = Sized(_pieces_seen, pieces_apply)
+PIECES = Sized(_pieces_seen, _pieces_apply)
 
 SIZED: dict[str, Sized] = {
     **dict.fromkeys(("view", "expand", "broadcast_to"), _VIEW),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -36,6 +35,7 @@ from fedfibos.channels.rules import rule_of
 from fedfibos.channels.shape_rules import pointwise
 from fedfibos.channels.sites import mark, owner_of, site_of
 from fedfibos.channels.sized import SIZED, Seen
+from fedfibos.common.copies import copy_module
 
 MOST_OPERATIONS = 200_000
 """Operations of one forward pass that are followed: seconds of work."""
@@ -190,7 +190,10 @@ class _Calls(TorchFunctionMode):
         result = func(*args, **(kwargs or {}))
         name = getattr(func, "__name__", "")
         if name in SIZED and (site := site_of(name, sys._getframe(1))) is not None:
-            seen = SIZED[name].note(self.trace.dims, result, args, kwargs or {})
+            try:
+                seen = SIZED[name].note(self.trace.dims, result, args, kwargs or {})
+            except Exception:  # a way of writing the call that is not known: its sizes stay as they are
+                seen = None
             if seen is not None:
                 self.trace.seen.setdefault(site, []).append(seen)
         return result
@@ -202,7 +205,7 @@ def trace_forward(module: nn.Module, example_inputs: Any) -> Trace:
     Raises:
         ValueError: The forward pass fails, or is too long to be followed.
     """
-    own = copy.deepcopy(module).eval()
+    own = copy_module(module).eval()
     mark(own)
     trace = Trace(own)
     trace.meet(example_inputs)

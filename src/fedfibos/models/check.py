@@ -14,7 +14,7 @@ from fedfibos.common.copies import copy_module
 from fedfibos.common.draws import fixed_draws
 from fedfibos.common.inputs import Inputs, check_dense, described, forward
 from fedfibos.common.user_code import UserCodeError, run_user_code
-from fedfibos.params import check_finite, check_float32
+from fedfibos.params import check_finite, check_float32, check_not_scripted
 
 Check = Callable[[object], None]
 """Outputs of a batch of two examples -> nothing; raises ValueError for those which a model must not give."""
@@ -32,8 +32,7 @@ def check_module(module: nn.Module, example: Inputs, check: Check, seed: int = 0
         check: Raises ValueError for outputs which it must not give.
         seed: Of the values of layers that get their size here. The global random states are left as they were.
     """
-    if isinstance(module, torch.jit.ScriptModule):
-        raise ValueError("it must give a plain nn.Module, got a scripted one")
+    check_not_scripted(module, "it must give")
     for name, tensor in (*module.named_parameters(), *module.named_buffers()):
         if tensor.is_meta:
             raise ValueError(f"its parameters and buffers must have values, got {name!r} on torch's meta device")

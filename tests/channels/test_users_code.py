@@ -1,0 +1,192 @@
+"""Ways of writing models that users bring: packed sequences, projections of their own, arguments by name, routing."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from test_patterns import runs_on_any_batch
+from torch import Tensor, nn
+from torch.nn.utils import rnn
+
+from fedfibos.channels.axes import Axes, Part
+from fedfibos.channels.check import check_permutations, mixed_widths
+from fedfibos.channels.derive import derive_axes
+from fedfibos.channels.resize import resize_module
+from zoo import NUM_CLASSES, VOCABULARY, tokens
+
+FEATURES = torch.randn(6, 5, 9, generator=torch.Generator().manual_seed(0))
+
+
+class Packed(nn.Module):
+    """A recurrent layer over texts of several lengths; its last states, or the largest of its outputs."""
+
+    def __init__(self, kind: type[nn.RNNBase], padded: bool = False) -> None:
+        super().__init__()
+        self.embed, self.padded = nn.Embedding(VOCABULARY, 8), padded
+        self.cells = kind(8, 6, batch_first=True, bidirectional=not padded)
+        self.classifier = nn.Linear(6 if padded else 12, NUM_CLASSES)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        lengths = (ids > 3).sum(1).clamp(min=1)
+        packed = rnn.pack_padded_sequence(self.embed(ids), lengths, batch_first=True, enforce_sorted=False)
+        outputs, states = self.cells(packed)
+        if self.padded:
+            return self.classifier(rnn.pad_packed_sequence(outputs, batch_first=True)[0].amax(1))
+        last = states[0] if isinstance(states, tuple) else states
+        return self.classifier(torch.cat([last[-2], last[-1]], 1))
+
+
+@pytest.mark.parametrize(("kind", "padded"), [(nn.LSTM, False), (nn.GRU, False), (nn.RNN, False), (nn.LSTM, True)])
+def test_recurrent_layers_over_packed_texts_are_cut(kind, padded):
+    assert runs_on_any_batch(Packed(kind, padded), tokens()) == {"embed": 8, "cells": 6}
+
+
+class Apart(nn.Module):
+    """torch's attention where keys and values have widths of their own."""
+
+    def __init__(self, **settings: object) -> None:
+        super().__init__()
+        self.q, self.k, self.v = nn.Linear(9, 8), nn.Linear(9, 6), nn.Linear(9, 10)
+        self.attention = nn.MultiheadAttention(8, 2, kdim=6, vdim=10, batch_first=True, **settings)
+        self.classifier = nn.Linear(8, NUM_CLASSES)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.classifier(self.attention(self.q(x), self.k(x), self.v(x))[0].mean(1))
+
+
+@pytest.mark.parametrize("settings", [{}, {"add_bias_kv": True, "add_zero_attn": True}], ids=["plain", "biases"])
+def test_attention_with_keys_of_another_width_runs_at_unequal_widths(settings):
+    """Heads are cut alike in all three projections, whatever is left of the keys' and the values' own channels."""
+    module = Apart(**settings)
+    axes = derive_axes(module, FEATURES)
+    assert axes.sizes == {"q": 4, "k": 6, "v": 10}
+    small = resize_module(module, axes, {"q": 1, "k": 5, "v": 3})
+    assert small(FEATURES).shape == (6, NUM_CLASSES)
+    assert (small.attention.embed_dim, small.attention.kdim, small.attention.vdim) == (2, 5, 3)
+
+
+def test_axes_with_one_share_in_the_first_trial_have_two_in_the_second():
+    axes = Axes({f"a{i}": 20 for i in range(6)}, {})
+    assert list(mixed_widths(axes).values()) == [8, 14, 11, 8, 14, 11]
+    assert list(mixed_widths(axes, turn=1).values()) == [8, 14, 11, 14, 11, 8]
+
+
+class Named(nn.Module):
+    """Sizes by name, and a call that is written in no way that is known."""
+
+    def __init__(self, function: object, reads: int) -> None:
+        super().__init__()
+        self.first, self.function, self.classifier = nn.Linear(9, 8), function, nn.Linear(reads, NUM_CLASSES)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.classifier(self.function(self.first(x)).mean(1))
+
+
+def _narrow(h: Tensor) -> Tensor:
+    return h.narrow(2, start=0, length=4) * h.narrow(dim=2, start=4, length=4)
+
+
+def _split(h: Tensor) -> Tensor:
+    one, other = torch.split(tensor=h, split_size_or_sections=4, dim=-1)
+    return one * other
+
+
+def _zeros(h: Tensor) -> Tensor:
+    return h + torch.zeros(torch.tensor(len(h)), 5, 8)
+
+
+@pytest.mark.parametrize(("function", "reads", "size"), [(_narrow, 4, 4), (_split, 4, 4), (_zeros, 8, 8)])
+def test_sizes_are_followed_however_the_call_names_them(function, reads, size):
+    assert runs_on_any_batch(Named(function, reads), FEATURES) == {"first": size}
+
+
+class Routed(nn.Module):
+    """Every example goes through one of two experts, and is written back to its place."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.classifier = nn.Linear(9, 8), nn.Linear(8, NUM_CLASSES)
+        self.experts = nn.ModuleList([nn.Sequential(nn.Linear(8, 6), nn.ReLU(), nn.Linear(6, 8)) for _ in range(2)])
+
+    def forward(self, x: Tensor) -> Tensor:
+        routes, x = (x[:, 0, 0] > 0).long(), self.first(x).mean(1)
+        out = torch.zeros_like(x)
+        for number, expert in enumerate(self.experts):
+            rows = (routes == number).nonzero()[:, 0]
+            out[rows] = expert(x[rows])
+        return self.classifier(x + out)
+
+
+def test_experts_are_cut_where_examples_are_routed_by_number():
+    assert runs_on_any_batch(Routed(), FEATURES) == {"first": 8, "experts.0.0": 6, "experts.1.0": 6}
+
+
+class Bags(nn.Module):
+    def __init__(self, mode: str) -> None:
+        super().__init__()
+        self.bags, self.classifier = nn.EmbeddingBag(VOCABULARY, 8, mode=mode), nn.Linear(8, NUM_CLASSES)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        return self.classifier(self.bags(ids))
+
+
+@pytest.mark.parametrize("mode", ["sum", "mean", "max"])
+def test_bags_of_embeddings_are_cut(mode):
+    module = Bags(mode)
+    assert runs_on_any_batch(module, tokens()) == {"bags.weight": 8}
+    axes = derive_axes(module, tokens())
+    assert resize_module(module, axes, {"bags.weight": 3}).bags.embedding_dim == 3
+
+
+def test_embeddings_with_a_largest_norm_are_cut():
+    net = nn.Sequential(nn.Embedding(VOCABULARY, 8, max_norm=1.0), nn.Flatten(), nn.Linear(8 * 7, NUM_CLASSES))
+    assert derive_axes(net, tokens()).sizes == {"0": 8}
+
+
+def test_a_slice_of_spectral_norm_keeps_the_vectors_of_the_full_model():
+    """In training every look at such a weight is a step of the power iteration, which changes them."""
+    norm = torch.nn.utils.parametrizations.spectral_norm
+    net = nn.Sequential(norm(nn.Linear(9, 8)), nn.ReLU(), norm(nn.Linear(8, 6)), nn.Linear(6, NUM_CLASSES))
+    axes = derive_axes(net, FEATURES[:, 0])
+    assert axes.sizes == {"0.bias": 8, "2.bias": 6}
+    before = net[0].parametrizations.weight[0]._v.clone()
+    small = resize_module(net, axes, axes.widths(0.5))
+    assert small.training
+    assert small[0].training
+    assert torch.equal(small[0].parametrizations.weight[0]._v, before)
+
+
+@pytest.mark.filterwarnings("ignore:.*weight_norm.*:FutureWarning")
+def test_a_weight_that_an_older_weight_norm_has_computed_does_not_stop_the_derivation():
+    net = nn.Sequential(torch.nn.utils.weight_norm(nn.Linear(9, 8)), nn.ReLU(), nn.Linear(8, NUM_CLASSES))
+    net(FEATURES[:, 0])
+    axes = derive_axes(net, FEATURES[:, 0])
+    assert axes.sizes == {"0": 8}
+    assert axes.dims["0.weight_v"] == ((Part("0"),), (Part(None, after=9),))
+    check_permutations(net, replace(axes, sites={}), FEATURES[:, 0])
+
+
+class Around(nn.Module):
+    """In training half of the batches go around the second layer, which ties its channels to the first one's."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second, self.classifier = nn.Linear(9, 8), nn.Linear(8, 8), nn.Linear(8, NUM_CLASSES)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.first(x)
+        if not self.training or torch.rand(()) < 0.5:
+            x = self.second(x)
+        return self.classifier(x)
+
+
+def test_ways_that_a_model_takes_only_in_training_are_tried():
+    axes = derive_axes(Around(), FEATURES[:, 0])
+    assert axes.sizes == {}
+    assert axes.whole["first"].endswith("in training mode)")
+
+
+def test_a_model_that_does_not_train_on_the_example_is_cut_all_the_same():
+    """Batch norm needs more than one example of it in training."""
+    net = nn.Sequential(nn.Linear(9, 8), nn.BatchNorm1d(8), nn.Linear(8, NUM_CLASSES))
+    assert derive_axes(net, FEATURES[:1, 0]).sizes == {"0": 8}
