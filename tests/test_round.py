@@ -8,6 +8,7 @@ import pytest
 
 from fedfibos.methods import METHODS
 from fedfibos.round import federated_round, run_in_turn
+from fedfibos.soundness import NoUploadError
 from small_models import cohort, small_model
 
 
@@ -40,3 +41,21 @@ def test_a_cohort_is_different_clients(ids):
     clients = [replace(cohort()[0], id=n) for n in ids]
     with pytest.raises(ValueError, match="a cohort must be different clients"):
         federated_round(method, model, method.init(params), params, clients)
+
+
+def test_a_round_in_which_all_diverge_says_so_and_names_some():
+    """A reason for each of many clients is a page; five are a line."""
+    model = small_model()
+    method, params = METHODS["fedfibos"](), model.initial_params()
+    clients = [replace(cohort()[0], id=n) for n in range(8)]
+
+    def run(params, jobs):
+        return ((client, f"its update has {client.id} bad values (training loss nan)") for client, _ in jobs)
+
+    with pytest.raises(NoUploadError) as error:
+        federated_round(method, model, method.init(params), params, clients, run)
+    said = str(error.value)
+    assert said.startswith("no usable upload in the round: client 0: its update has 0 bad values (training loss nan); ")
+    assert said.endswith("; 3 more for other reasons; training diverges: lower local.lr, or scale the inputs")
+    assert said.count("bad values") == 5
+    assert len(error.value.rejected) == 8

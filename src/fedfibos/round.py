@@ -245,8 +245,18 @@ def _nobody(rejected: dict[int, str]) -> NoUploadError:
     by_reason: dict[str, list[str]] = {}
     for number, reason in rejected.items():
         by_reason.setdefault(reason, []).append(str(number))
-    reasons = "; ".join(f"client {', '.join(numbers)}: {reason}" for reason, numbers in by_reason.items())
-    return NoUploadError(f"no usable upload in the round: {reasons}", rejected)
+    named = list(by_reason.items())[:MOST_REASONS]
+    reasons = "; ".join(f"client {', '.join(numbers)}: {reason}" for reason, numbers in named)
+    left = len(rejected) - sum(len(numbers) for _, numbers in named)
+    more = f"; {left} more for other reasons" if left else ""
+    advice = f"; {DIVERGED}" if all("training loss nan" in reason for reason in by_reason) else ""
+    return NoUploadError(f"no usable upload in the round: {reasons}{more}{advice}", rejected)
+
+
+MOST_REASONS = 5
+"""Of rejected uploads in one message."""
+
+DIVERGED = "training diverges: lower local.lr, or scale the inputs"
 
 
 def _merged(method: Method, state: State, params: Params, sums: Sums) -> tuple[State, Params]:

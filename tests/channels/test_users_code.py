@@ -190,3 +190,19 @@ def test_a_model_that_does_not_train_on_the_example_is_cut_all_the_same():
     """Batch norm needs more than one example of it in training."""
     net = nn.Sequential(nn.Linear(9, 8), nn.BatchNorm1d(8), nn.Linear(8, NUM_CLASSES))
     assert derive_axes(net, FEATURES[:1, 0]).sizes == {"0": 8}
+
+
+class Twice(nn.Module):
+    """One line of code splits channels, which are cut, and then inputs, which are not."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second, self.classifier = nn.Linear(9, 8), nn.Linear(9, 8), nn.Linear(8, NUM_CLASSES)
+
+    def forward(self, x: Tensor) -> Tensor:
+        pieces = [piece for h in (self.first(x), x) for piece in h.split([4, h.shape[-1] - 4], -1)]
+        return self.classifier(torch.cat(pieces[:2], -1) + self.second(torch.cat(pieces[2:], -1)))
+
+
+def test_a_line_that_splits_channels_may_split_something_else_too():
+    assert runs_on_any_batch(Twice(), FEATURES[:, 0]) == {"first": 4, "first[1]": 4}

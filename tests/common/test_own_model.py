@@ -74,6 +74,10 @@ def test_modules_that_cannot_be_used_are_one_line(bare, capsys, overrides, messa
             "to logits of shape (2, 3), one a class, got tuple in training mode: return the logits alone",
         ),
         ("model.name=mine_of_the_test:batch_statistics", "batch normalisation without running statistics would be"),
+        (
+            ["model.name=mine_of_the_test:lazy_norm", "local.batch_size=1"],
+            "local.batch_size = 1: the model has batch normalisation, which wants at least 2 examples",
+        ),
         ("model.name=mine_of_the_test:double", "parameter 'weight' must be float32, got torch.float64"),
         (
             "data.name=mine_of_the_test:pairs",
@@ -103,7 +107,8 @@ def test_modules_that_cannot_be_used_are_one_line(bare, capsys, overrides, messa
 )
 def test_what_would_go_wrong_in_a_round_is_said_before_the_first(bare, capsys, override, message):
     settings = ["model.name=mine_of_the_test:logistic", "data.partition.scheme=iid"]
-    assert main([*OWN, "--dry-run", *settings, override]) == 2
+    overrides = [override] if isinstance(override, str) else override
+    assert main([*OWN, "--dry-run", *settings, *overrides]) == 2
     err = capsys.readouterr().err
     assert message in err
     assert err.count("\n") == 1

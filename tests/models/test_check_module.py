@@ -229,6 +229,37 @@ def test_what_cannot_be_trained_is_refused_in_a_line(made, message):
     assert "\n" not in str(error.value)
 
 
+class Squeezed(Base):
+    """Loses a dimension where a batch has one example."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x).squeeze()
+
+
+def test_a_model_that_loses_a_dimension_of_a_batch_of_one_is_refused():
+    wanted = "batches of any size are wanted: it takes 2 examples, but of 1 it makes logits of shape (3,)"
+    with pytest.raises(ValueError, match=f"^{re.escape(wanted)}$"):
+        check_module(Squeezed(), torch.rand(2, 4), SCORES)
+
+
+def test_a_model_that_fails_on_a_batch_of_one_is_accepted():
+    """A norm over the examples of a batch has nothing to do on one."""
+    norm = nn.BatchNorm1d(5, track_running_stats=False)
+    check_module(nn.Sequential(nn.Linear(4, 5), norm, nn.Linear(5, 3)), torch.rand(2, 4), SCORES)
+
+
+@pytest.mark.parametrize(
+    ("example", "said"),
+    [
+        (torch.rand(2, 6), "an example is float32 of shape (6,)"),
+        (torch.ones(2, 4, dtype=torch.int64), "an example is int64 of shape (4,), parameters are float32"),
+    ],
+)
+def test_what_an_example_is_is_said_where_the_model_fails_on_it(example, said):
+    with pytest.raises(ValueError, match=f"; {re.escape(said)}$"):
+        check_module(Base(), example, SCORES)
+
+
 class Many(Base):
     """Wants more examples in training than it is shown."""
 

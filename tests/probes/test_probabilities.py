@@ -42,6 +42,46 @@ def test_probabilities_are_said(end):
     assert line.startswith(start)
 
 
+class Wide(Ending):
+    """Scores of every position, as of texts (the last dimension) or of maps (the second one)."""
+
+    def __init__(self, end, dim: int) -> None:
+        super().__init__(end)
+        self.dim = dim
+
+    def forward(self, x: Tensor) -> Tensor:
+        logits = self.last(self.first(x).relu())
+        return self.end(
+            logits[:, None, :].expand(-1, 5, -1) if self.dim == 2 else logits[:, :, None, None].expand(-1, -1, 3, 3)
+        )
+
+
+@pytest.mark.parametrize("dim", [1, 2])
+def test_probabilities_of_tokens_and_of_pixels_are_said(dim):
+    (line,) = probability_cautions(Wide(lambda y: y.softmax(dim), dim), torch.rand(2, 6))
+    assert line.startswith("the model's outputs are probabilities (it ends in softmax)")
+    assert probability_cautions(Wide(lambda y: y, dim), torch.rand(2, 6)) == []
+
+
+@pytest.mark.parametrize("classes", [1, 4])
+def test_sigmoid_before_a_loss_that_applies_it_is_said(classes):
+    def of_all(y, training):
+        return y[:, :classes].sigmoid()
+
+    def of_evaluation(y, training):
+        return y[:, :classes] if training else y[:, :classes].sigmoid()
+
+    (line,) = probability_cautions(Ending(of_all), torch.rand(2, 6), "sigmoid")
+    assert "as after sigmoid), but the loss takes scores and applies sigmoid itself" in line
+    (line,) = probability_cautions(Ending(of_evaluation), torch.rand(2, 6), "sigmoid")
+    assert line.startswith("in evaluation the model's outputs lie between 0 and 1")
+
+
+def test_outputs_that_nothing_changes_are_no_probabilities():
+    (line,) = probability_cautions(Ending(lambda y, training: 0 * y), torch.rand(2, 6))
+    assert line == "the model's outputs are the same whatever its inputs and its parameters are: nothing can be learnt"
+
+
 SCORES = {
     "scores": lambda y, training: y,
     "positive": lambda y, training: y.abs(),

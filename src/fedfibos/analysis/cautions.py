@@ -100,7 +100,10 @@ def _of_the_model(model: Model) -> list[str]:
         return []
     lines = [_held_whole(model)] if model.whole else []
     lines += state_cautions(model.module, model.example)
-    return lines + (probability_cautions(model.module, model.example) if model.task.classes else [])
+    if model.task.gives != "logits":
+        return lines
+    applied = "sigmoid" if model.task.name == "multilabel" else "softmax"
+    return lines + probability_cautions(model.module, model.example, applied)
 
 
 def _uncut(model: Model) -> list[str]:

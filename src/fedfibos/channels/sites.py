@@ -117,6 +117,8 @@ class Fitting(TorchFunctionMode):
         all_times, time = self._sites[site], self._times.get(site, 0)
         self._times[site] = time + 1
         ranges = all_times[time % len(all_times)]
+        if not any(ranges):  # of this time, in a loop, no size belongs to an axis
+            return func(*args, **kwargs)
         try:
             new_args, new_kwargs = SIZED[name].apply(args, kwargs, ranges)
         except Exception:  # a way of writing the call that is not known: it keeps the code's own sizes

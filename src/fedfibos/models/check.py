@@ -38,14 +38,17 @@ def check_module(module: nn.Module, example: Inputs, check: Check, seed: int = 0
             raise ValueError(f"its parameters and buffers must have values, got {name!r} on torch's meta device")
     check_float32(module)
     if any(is_lazy(tensor) for tensor in (*module.parameters(), *module.buffers())):
-        _evaluated(module, example, seed)
+        try:
+            _evaluated(module, example, seed)
+        except UserCodeError as error:
+            raise _about(error, example) from error
     check_finite(module)
     trial = _copied(module)  # the module itself may keep what it computes, which need not be copyable
     try:
         logits = _evaluated(trial, example, seed)
     except UserCodeError as error:
         if not _runs(module, example):
-            raise
+            raise _about(error, example) from error
         raise UserCodeError(
             f"{error}, but the module itself does not: this is a copy of it, as every client trains one; a function "
             "kept in it (a lambda, a hook) may refer to the module itself: make it a method"
@@ -99,13 +102,17 @@ def _evaluated(module: nn.Module, example: Inputs, seed: int) -> object:
         with fixed_draws(seed % 2**32), torch.no_grad():
             torch.default_generator.manual_seed(seed)
             return run_user_code(forward, module.eval(), example)
-    except UserCodeError as error:
-        tensors = [example] if isinstance(example, Tensor) else example.values()
-        if any(tensor.is_floating_point() and tensor.dtype != torch.float32 for tensor in tensors):
-            raise UserCodeError(f"{error}; an example is {described(example)}, parameters are float32") from error
-        raise
     finally:
         module.train(was_training)
+
+
+def _about(error: UserCodeError, example: Inputs) -> UserCodeError:
+    """The error, with what an example is, and what it may have been meant to be."""
+    tensors = [example] if isinstance(example, Tensor) else example.values()
+    others = any(tensor.dtype != torch.float32 for tensor in tensors)
+    return UserCodeError(
+        f"{error}; an example is {described(example)}" + (", parameters are float32" if others else "")
+    )
 
 
 def _runs(module: nn.Module, example: Inputs) -> bool:
@@ -156,15 +163,21 @@ def _advice(outputs: object) -> str:
 
 
 def _check_other_sizes(module: nn.Module, example: Inputs, of_two: object, seed: int) -> None:
-    """Raise ValueError for a model of batches of one size: clients have as many examples as they have."""
-    wanted = "batches of any size are wanted: it takes 2 examples, but of 3"
-    try:
-        logits = _evaluated(_copied(module), of_size(example, 3), seed)
-    except UserCodeError as error:
-        raise UserCodeError(f"{error}; {wanted} it fails") from error
-    got = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
-    if isinstance(of_two, Tensor) and got != (3, *of_two.shape[1:]):
-        raise ValueError(f"{wanted} it makes logits of shape {got}")
+    """Raise ValueError for a model of batches of one size: clients have as many examples as they have.
+
+    On a single one it may fail, as a norm over the examples of a batch does, but not lose a dimension (``squeeze``).
+    """
+    for size in (3, 1):
+        wanted = f"batches of any size are wanted: it takes 2 examples, but of {size}"
+        try:
+            logits = _evaluated(_copied(module), of_size(example, size), seed)
+        except UserCodeError as error:
+            if size == 1:
+                return
+            raise UserCodeError(f"{error}; {wanted} it fails") from error
+        got = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
+        if isinstance(of_two, Tensor) and got != (size, *of_two.shape[1:]):
+            raise ValueError(f"{wanted} it makes logits of shape {got}")
 
 
 def of_size(example: Inputs, examples: int) -> Inputs:

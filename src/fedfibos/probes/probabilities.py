@@ -12,39 +12,43 @@ TOLERANCE = 1e-4
 """Of a sum of probabilities."""
 
 
-def probability_cautions(module: nn.Module, example: Inputs) -> list[str]:
+def probability_cautions(module: nn.Module, example: Inputs, applied: str = "softmax") -> list[str]:
     """A line where a model's outputs are probabilities, one a class or together, or logarithms of those.
 
     They are where every row sums to 1, or every output is between 0 and 1, whatever the inputs and the parameters are:
-    random ones are tried beside those that there are, since rows of scores may happen to.
+    random ones are tried beside those that there are, since rows of scores may happen to. Classes lie along the second
+    dimension, or the last.
 
     Args:
         module: Not changed and not run.
         example: A batch of the data.
+        applied: What the loss applies to the outputs: ``softmax``, or ``sigmoid`` where a label is there or not.
     """
     try:
         in_training, in_evaluation = (_kinds(module, example, training) for training in (True, False))
     except Exception:  # what is wrong with the module is told where it is checked
         return []
+    itself = f"but the loss takes scores and applies {applied} itself: it would hardly learn; return the values before"
+    if "constant" in in_training:
+        return ["the model's outputs are the same whatever its inputs and its parameters are: nothing can be learnt"]
     if "probabilities" in in_training:
-        return [
-            "the model's outputs are probabilities (it ends in softmax), but the loss takes scores and applies softmax "
-            "itself: it would hardly learn; return the values before softmax"
-        ]
-    if "logarithms" in in_training:
+        return [f"the model's outputs are probabilities (it ends in softmax), {itself} softmax"]
+    if "logarithms" in in_training and applied == "softmax":
         return [
             "the model's outputs are logarithms of probabilities (it ends in log-softmax), but the loss takes scores "
             "and applies log-softmax itself: return the values before it"
         ]
     if "shares" in in_training:
+        return [f"the model's outputs lie between 0 and 1 whatever its inputs (as after sigmoid), {itself} that"]
+    if "shares" in in_evaluation and applied == "sigmoid":
         return [
-            "the model's outputs lie between 0 and 1 whatever its inputs (as after sigmoid), but the loss takes scores "
-            "and applies softmax itself: it would hardly learn; return the values before that"
+            "in evaluation the model's outputs lie between 0 and 1 whatever its inputs (as after sigmoid), but "
+            "predictions are made of scores, by sigmoid: return the values before that"
         ]
-    if "probabilities" in in_evaluation:
+    if "probabilities" in in_evaluation and applied == "softmax":
         return [
-            "in evaluation the model's outputs are probabilities (it ends in softmax there): accuracies adjusted by "
-            "class frequencies take them for scores; return the values before softmax"
+            "in evaluation the model's outputs are probabilities (it ends in softmax there), and measures take them "
+            "for scores (adjusted accuracies, perplexity): return the values before softmax"
         ]
     return []
 
@@ -52,7 +56,8 @@ def probability_cautions(module: nn.Module, example: Inputs) -> list[str]:
 def _kinds(module: nn.Module, example: Inputs, training: bool) -> set[str]:
     """What the outputs are for all inputs and parameters that are tried."""
     generator = torch.Generator().manual_seed(0)
-    kinds = {"probabilities", "logarithms", "shares"}
+    kinds = {"probabilities", "logarithms", "shares", "constant"}
+    first = None
     trial = TrialCopy(module)
     for scale in (0.0, 0.3, 1.0):
         for inputs in (example, _noise(example, generator)):
@@ -63,21 +68,31 @@ def _kinds(module: nn.Module, example: Inputs, training: bool) -> set[str]:
                     if parameter.is_floating_point():
                         parameter.add_(noise, alpha=scale)
                 logits = trial.logits(inputs, training=training).double()
-            if logits.dim() != 2 or logits.shape[1] < 2:
+            if logits.dim() < 2:
                 return set()
-            if bool((logits < 0).any()) or not _is_one(logits.sum(1)):
-                kinds.discard("probabilities")
-            if bool((logits > 0).any()) or not _is_one(logits.exp().sum(1)):
-                kinds.discard("logarithms")
-            if bool(((logits < 0) | (logits > 1)).any()):
-                kinds.discard("shares")
+            first = logits if first is None else first
+            kinds &= _kinds_of(logits, first)
             if not kinds:
                 return kinds
     return kinds
 
 
-def _is_one(sums: Tensor) -> bool:
-    return bool((sums - 1).abs().max() < TOLERANCE)
+def _kinds_of(logits: Tensor, first: Tensor) -> set[str]:
+    """What some outputs may be."""
+    may_be = {
+        "probabilities": not bool((logits < 0).any()) and _add_up(logits),
+        "logarithms": not bool((logits > 0).any()) and _add_up(logits.exp()),
+        "shares": not bool(((logits < 0) | (logits > 1)).any()),
+        "constant": torch.equal(first, logits),
+    }
+    return {kind for kind, may in may_be.items() if may}
+
+
+def _add_up(shares: Tensor) -> bool:
+    """Whether they sum to 1 over the second dimension, or the last; a single one of a row tells nothing."""
+    return any(
+        shares.shape[dim] > 1 and bool((shares.sum(dim) - 1).abs().max() < TOLERANCE) for dim in {1, shares.dim() - 1}
+    )
 
 
 def _noise(example: Inputs, generator: torch.Generator) -> Inputs:

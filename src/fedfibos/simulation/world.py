@@ -260,6 +260,8 @@ def check(
         try_task(task, outputs_of(module, train), targets)
     if keeps_statistics(module):
         trained_norms(module)  # said before the first round, not at its evaluation
+    if has_batch_norm(module) and experiment.local.batch_size == 1:
+        raise ValueError("local.batch_size = 1: the model has batch normalisation, which wants at least 2 examples")
     alone = (population.parts.sizes() == 1).nonzero().flatten().tolist() if has_batch_norm(module) else []
     if alone:
         who = clients_named(alone, len(population))
