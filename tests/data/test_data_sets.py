@@ -12,7 +12,8 @@ from tiny_cifar import (
     write,
 )
 
-from fedfibos.data import DATA_SETS, catalogue, fashion_mnist, load
+from fedfibos.data import DATA_SETS, catalogue, load
+from fedfibos.data.mnist import FASHION_MNIST
 
 
 def test_digits_are_split_once_and_for_all():
@@ -34,8 +35,7 @@ def test_an_unknown_name_gets_the_nearest_valid_one():
         load("cifar-10")
 
 
-def test_what_is_missing_is_told_with_the_file_to_put_there(tmp_path, monkeypatch):
-    monkeypatch.setattr(fashion_mnist, "DEBIAN", tmp_path / "nothing")
+def test_what_is_missing_is_told_with_the_file_to_put_there(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"'cifar10' was not found: put cifar-10-python.tar.gz") as caught:
         load("cifar10", tmp_path)
     assert one_line(caught).endswith(f"the data folder is {tmp_path}")
@@ -44,8 +44,11 @@ def test_what_is_missing_is_told_with_the_file_to_put_there(tmp_path, monkeypatc
     assert found["digits"].missing is None
     assert found["cifar100"].where is None
     assert "put cifar-100-python.tar.gz or cifar-100-binary.tar.gz" in found["cifar100"].missing
-    assert "train-images-idx3-ubyte.gz" in found["fashion_mnist"].missing
-    assert "dataset-fashion-mnist" in found["fashion_mnist"].missing
+    assert found["mnist"].missing.startswith("put train-images-idx3-ubyte.gz, ")
+    assert "into mnist/ of the data folder; " in found["mnist"].missing
+    assert FASHION_MNIST.wanted.endswith(
+        "into fashion-mnist/ of the data folder, or install Debian's package dataset-fashion-mnist"
+    )
 
 
 def test_the_data_folder_is_the_argument_then_the_environment(tmp_path, monkeypatch):

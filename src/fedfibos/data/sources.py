@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from fedfibos.common.user_code import find
-from fedfibos.data import ag_news, digits, fashion_mnist
+from fedfibos.data import ag_news, digits
 from fedfibos.data.cifar import CIFAR10, CIFAR100
 from fedfibos.data.forms.form import form_of, options_of_form, read_form
 from fedfibos.data.forms.targets import CLASSES, Wanted
+from fedfibos.data.mnist import FASHION_MNIST, MNIST
 from fedfibos.data.split import Split
 
 
@@ -35,7 +36,8 @@ class Source:
 
 DATA_SETS = {
     "digits": Source(digits.find, digits.read, digits.WANTED, (digits.NUM_TRAIN, digits.NUM_TEST)),
-    "fashion_mnist": Source(fashion_mnist.find, fashion_mnist.read, fashion_mnist.WANTED, (60_000, 10_000)),
+    "mnist": Source(MNIST.find, MNIST.read, MNIST.wanted, MNIST.rows),
+    "fashion_mnist": Source(FASHION_MNIST.find, FASHION_MNIST.read, FASHION_MNIST.wanted, FASHION_MNIST.rows),
     "cifar10": Source(CIFAR10.find, CIFAR10.read, CIFAR10.wanted, CIFAR10.rows),
     "cifar100": Source(CIFAR100.find, CIFAR100.read, CIFAR100.wanted, CIFAR100.rows),
     "ag_news": Source(ag_news.find, ag_news.read, ag_news.WANTED, (120_000, 7_600)),

@@ -24,6 +24,7 @@ DATA_NAMES = {
     "cifar10": "CIFAR-10",
     "cifar100": "CIFAR-100",
     "ag_news": "AG News",
+    "mnist": "MNIST",
     "fashion_mnist": "Fashion-MNIST",
     DATA: "Flower fleet",
 }
