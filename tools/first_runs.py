@@ -54,7 +54,7 @@ def demo(results: Path) -> str:
     rows = [["method", "global, full", "submodels", "smallest", "local", "MB sent"]]
     seconds = 0.0
     for folder, title in DEMO_TITLES.items():
-        final = json.loads(stored_bytes(results / "demo" / folder / "final.json"))
+        final = json.loads(stored_bytes(results / "first-runs" / "demo" / folder / "final.json"))
         accuracy, sent = final["global_accuracy"], final["bytes"]["down"] + final["bytes"]["up"]
         submodels = accuracy["submodels"]
         seconds += final["seconds"]
@@ -68,11 +68,11 @@ def demo(results: Path) -> str:
                 f"{sent / 1e6:.1f}",
             ]
         )
-    where = machine(results / "demo" / "fedfibos")
+    where = machine(results / "first-runs" / "demo" / "fedfibos")
     return (
         "20 clients of five capacities train on the digits for 80 rounds. A Dirichlet distribution (0.3) deals them.\n"
         f"The table is of one seed, at the {SUMMARIES[summary]}. Training and evaluation took {seconds:.0f} s on\n"
-        f"{where}. The records are in `results/demo.tar.zst`.\n\n" + table(rows) + "\n\n"
+        f"{where}. The records are in `results/first-runs.tar.zst`.\n\n" + table(rows) + "\n\n"
         "One seed of a toy problem shows that everything runs, not which method is better. The first three\n"
         "columns are accuracies on the whole test set: of the full model, of the clients' *submodels* (mean over\n"
         "capacities), and of those of the *smallest* capacity, 1/16. *Local*: each client's submodel on test\n"
@@ -84,7 +84,7 @@ def demo(results: Path) -> str:
 
 def cifar10(results: Path) -> str:
     """The CIFAR-10 run."""
-    run = results / "cifar10" / "resnet8-seed0"
+    run = results / "first-runs" / "cifar10" / "resnet8-seed0"
     final = json.loads(stored_bytes(run / "final.json"))
     accuracy = final["global_accuracy"]
     return (
@@ -95,7 +95,7 @@ def cifar10(results: Path) -> str:
         f"reached {percent(accuracy['full']['last'])} (best {percent(accuracy['full']['best'])}), the submodels "
         f"{percent(accuracy['submodels']['mean']['last'])} on average, and the smallest\n"
         f"{percent(accuracy['submodels']['0.0625']['last'])}. Chance is 10 %. It ran on {machine(run)}.\n"
-        "The record is in `results/cifar10.tar.zst`."
+        "The record is in `results/first-runs.tar.zst`."
     )
 
 
