@@ -118,6 +118,10 @@ def test_lists_of_numbers_in_a_parquet_file(tmp_path):
 
     split = load(written([[[n, 1.0], [2.0, 3.0]] for n in range(6)]), options={"standardise": False})
     assert split.train.inputs.shape[1:] == (2, 2)
+    assert refused(written([[1.0], [float("nan")], [1.0], [1.0], [1.0], [1.0]])) == (
+        f"{tmp_path / 'l.parquet'}: column 'x' must hold finite numbers of 32 bits, got nan in row 1: fill it in, or "
+        "leave the row out"
+    )
     assert refused(written([[1.0], [2.0, 3.0], [1.0], [1.0], [1.0], [1.0]])) == (
         f"{tmp_path / 'l.parquet'}: column 'x' must hold lists of numbers of one length each"
     )
@@ -128,8 +132,12 @@ def test_lists_of_numbers_in_a_parquet_file(tmp_path):
     [
         (ROWS, {"label": "kin"}, "data.options.label must be one of 'height', 'weight', 'kind', 'who', got 'kin'; did you mean 'kind'?"),  # noqa: E501
         (ROWS, {**MINE, "inputs": ["size"]}, "data.options.inputs must be one of 'height', 'weight', 'kind', 'who', got 'size'"),  # noqa: E501
-        (ROWS, {"label": "kind"}, "column 'who' must hold numbers to be an input, got string: name the inputs in data.options.inputs, or a column of texts in text, of images in image"),  # noqa: E501
+        (ROWS, {"label": "kind"}, "column 'who' must hold numbers to be an input, got string, 'bob' in row 0: name the inputs in data.options.inputs, or a column of texts in text, of images in image"),  # noqa: E501
         (ROWS.replace("3,10,cat", ",10,cat"), MINE, "column 'height' must have no gaps, got 1, the first in row 2"),
+        (ROWS.replace("3,10,cat", "?,10,cat"), MINE, "column 'height' must hold numbers to be an input, got string, '?' in row 2: name the inputs in data.options.inputs, or a column of texts in text, of images in image"),  # noqa: E501
+        (ROWS.replace("3,10,cat", "inf,10,cat"), MINE, "column 'height' must hold finite numbers of 32 bits, got inf in row 2: fill it in, or leave the row out"),  # noqa: E501
+        (ROWS.replace("3,10,cat", "1e300,10,cat"), MINE, "column 'height' must hold finite numbers of 32 bits, got 1e+300 in row 2: fill it in, or leave the row out"),  # noqa: E501
+        (ROWS.replace(",", ";"), MINE, "must have columns separated by ',', got the one column 'height;weight;kind;who': set data.options.delimiter to ';'"),  # noqa: E501
         (ROWS.replace("4,10,dog", "4,10,"), MINE, "column 'kind' must have no gaps, got '' in row 3"),
         (ROWS, {"label": "kind", "inputs": ["weight"], "crop_and_flip": True}, "data.options.crop_and_flip is for 8-bit images, these are none"),  # noqa: E501
         (ROWS, {**MINE, "size": [2, 2]}, "data.options.size and colour are for images, name their column with image"),

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-import numpy as np
 import torch
 from pydantic import BeforeValidator
 from torch import Tensor
@@ -22,6 +21,7 @@ from fedfibos.data.forms.label_columns import (
     listed_columns,
     targets_of_tables,
 )
+from fedfibos.data.forms.number_columns import numbers_of
 from fedfibos.data.forms.pictures import Colour, Size, decode_pictures
 from fedfibos.data.forms.rows import Rows, Share, SplitSeed, split_of
 from fedfibos.data.forms.targets import Targets, Wanted
@@ -175,32 +175,7 @@ def _inputs(tables: Sequence[Table], options: TableOptions) -> Tensor | tuple[st
         raise ValueError(
             f"{tables[0].where}: data.options.size and colour are for images, name their column with image"
         )
-    return torch.cat([_numbers(table, names) for table in tables])
-
-
-def _numbers(table: Table, names: Sequence[str]) -> Tensor:
-    """Columns of numbers side by side, float32; one column of lists as it is."""
-    import pyarrow
-
-    kinds = [column_of(table, name, "inputs").type for name in names]
-    if len(names) == 1 and is_list(kinds[0]):
-        return _lists(table, names[0])
-    for name, kind in zip(names, kinds, strict=True):
-        if not (pyarrow.types.is_integer(kind) or pyarrow.types.is_floating(kind) or pyarrow.types.is_boolean(kind)):
-            raise ValueError(
-                f"{table.where}: column {name!r} must hold numbers to be an input, got {kind}: name the inputs in "
-                "data.options.inputs, or a column of texts in text, of images in image"
-            )
-    columns = [np.asarray(table.rows[name].to_numpy(), dtype=np.float32) for name in names]
-    return torch.from_numpy(np.stack(columns, axis=1))
-
-
-def _lists(table: Table, name: str) -> Tensor:
-    try:
-        array = np.array(table.rows[name].to_pylist(), dtype=np.float32)
-    except (ValueError, TypeError):
-        raise ValueError(f"{table.where}: column {name!r} must hold lists of numbers of one length each") from None
-    return torch.from_numpy(array)
+    return torch.cat([numbers_of(table, names) for table in tables])
 
 
 def _texts(table: Table, name: str) -> list[str]:

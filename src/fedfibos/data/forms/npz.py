@@ -18,7 +18,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedfibos.common.validation import check_name
+from fedfibos.common.validation import did_you_mean
 from fedfibos.data.forms.rows import Rows, split_of
 from fedfibos.data.forms.targets import Targets, Wanted, targets_of
 from fedfibos.data.split import Split
@@ -51,8 +51,11 @@ def read_npz(path: Path, options: NpzOptions, wanted: Wanted) -> Split:
     try:
         with np.load(path, allow_pickle=False) as arrays:
             names = [f"{half}_{what}" for half in ("train", options.test) for what in ("images", "labels")]
-            for name in names:
-                check_name(f"{path}: an array", name, arrays.files)
+            if missing := [name for name in names if name not in arrays.files]:
+                raise ValueError(
+                    f"{path}: must have the arrays {', '.join(names)}, got no {missing[0]} among "
+                    f"{', '.join(map(repr, arrays.files))}{did_you_mean(missing[0], arrays.files)}"
+                )
             train, train_labels, test, test_labels = (_array(arrays, name, path) for name in names)
     except (OSError, EOFError, zipfile.BadZipFile, zlib.error) as error:
         raise ValueError(f"{path}: must be an .npz file of numpy, damaged ({_line(error)})") from error

@@ -50,6 +50,12 @@ def _csv(file: Path, delimiter: str) -> Table:
         raise ValueError(
             f"{file}: must be a CSV file with the columns' names in its first line ({_line(error)})"
         ) from error
+    (name, *others) = table.column_names or [""]
+    if not others and (other := next((mark for mark in ";\t|" if mark in name), None)) is not None:
+        raise ValueError(
+            f"{file}: must have columns separated by {delimiter!r}, got the one column {name!r}: set "
+            f"data.options.delimiter to {other!r}"
+        )
     return Table(table, str(file), file.parent)
 
 
