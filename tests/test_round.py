@@ -56,6 +56,8 @@ def test_a_round_in_which_all_diverge_says_so_and_names_some():
         federated_round(method, model, method.init(params), params, clients, run)
     said = str(error.value)
     assert said.startswith("no usable upload in the round: client 0: its update has 0 bad values (training loss nan); ")
-    assert said.endswith("; 3 more for other reasons; training diverges: lower local.lr, or scale the inputs")
+    assert said.endswith(
+        "; 3 more for other reasons; training diverges: lower local.lr, or scale the inputs and targets"
+    )
     assert said.count("bad values") == 5
     assert len(error.value.rejected) == 8

@@ -15,10 +15,12 @@ from fedfibos.backend.reductions import all_finite
 from fedfibos.backend.workspace import Workspace
 from fedfibos.common.draws import reseeded
 from fedfibos.common.inputs import Inputs, check_inputs, forward
+from fedfibos.common.user_code import naming
 from fedfibos.model import Model
 from fedfibos.params import Params
 from fedfibos.steps.drift import pull_of
 from fedfibos.steps.faulty_inputs import faulty_inputs
+from fedfibos.steps.fitting import check_data, check_outputs, misfit
 from fedfibos.steps.loss import counted_of, loss_of
 from fedfibos.steps.nested import Constrain, drawn_members, enter, spread_out, take_over
 from fedfibos.submodel import Submodel
@@ -136,9 +138,7 @@ def local_training(
         LocalTrainingError: The client has no example, or a single one under batch normalisation; or (on a processor,
             which need not be waited for) its batches have values that are not finite.
     """
-    data, local = client.data, client.local
-    if data is None or len(data) == 0:
-        raise LocalTrainingError("it has no training example, wanted at least 1")
+    data, local = _data_of(client, model), client.local
     work = model.workspace(submodel)
     if work.has_batch_norm and min(len(data), local.batch_size) == 1:
         raise LocalTrainingError("it trains on batches of one example, batch normalisation wants at least 2")
@@ -149,9 +149,8 @@ def local_training(
     move = optimiser(local, work.layout.views(trained))
     pull = pull_of(client, work.layout, start, trained)
     counted = counted_of(submodel, model, work.layout, local, data.labels)
-    run_pass = _Passes(
-        model, work, submodel, trained, local, loss_of(model.task, local, data.labels, model.device), constrain, observe
-    )
+    loss = loss_of(model.task, local, data.labels, model.device)
+    run_pass = _Passes(model, work, submodel, trained, client, loss, constrain, observe)
     total_loss = torch.zeros((), dtype=torch.float64, device=model.device)
 
     def step(inputs: Inputs, labels: Tensor) -> None:
@@ -183,6 +182,16 @@ def local_training(
     return Upload(submodel, delta, total_loss / len(batches), len(batches), counted=counted)
 
 
+def _data_of(client: Client, model: Model) -> Dataset:
+    """A client's examples, checked."""
+    if client.data is not None:
+        with naming(f"client {client.id}"):
+            check_data(client.data, model.task)
+    if client.data is None or len(client.data) == 0:
+        raise LocalTrainingError("it has no training example, wanted at least 1")
+    return client.data
+
+
 @dataclass(frozen=True)
 class _Pass:
     """What a pass gave: gradients in the client's layout, the loss, the outputs."""
@@ -200,7 +209,7 @@ class _Passes:
     work: Workspace
     submodel: Submodel
     trained: Tensor
-    local: LocalTraining
+    client: Client
     loss: Loss
     constrain: Constrain | None
     observe: Observe | None
@@ -209,15 +218,12 @@ class _Passes:
         """One pass; ``teacher``: outputs to come close to, where the step distils."""
         at = self.work if member is None else self.model.workspace(member, within=self.submodel)
         slope = enter(self.work, at, member, self.trained, self.constrain)
-        with self.local.autocast(self.model.device):
-            logits = forward(at.module, inputs)
-            if len(logits) != len(labels):
-                got = f"{len(logits)} of {len(labels)}"
-                raise ValueError(f"the model must make logits of every example of a batch, got them of {got}")
+        with self.client.local.autocast(self.model.device):
+            logits = self._outputs(at.module, inputs, labels)
             loss = self.loss(logits, labels)
             if teacher is not None and self.model.task.distance is not None:
-                apart = self.model.task.distance(logits, teacher, self.local.temperature)
-                loss = loss + self.local.distill * apart
+                apart = self.model.task.distance(logits, teacher, self.client.local.temperature)
+                loss = loss + self.client.local.distill * apart
         take_over(self.model, at, member, self.submodel, self.trained, self.constrain)
         gradients = _of_their_own(at.parameters, torch.autograd.grad(loss, at.parameters, allow_unused=True))
         if self.observe is not None:
@@ -227,6 +233,17 @@ class _Passes:
         if slope is not None:
             torch._foreach_mul_(gradients, self.work.layout.views(slope))
         return _Pass(gradients, loss.detach(), logits.detach())
+
+    def _outputs(self, module: nn.Module, inputs: Inputs, labels: Tensor) -> Tensor:
+        """The module's outputs of a batch, checked."""
+        try:
+            outputs = forward(module, inputs)
+        except (RuntimeError, TypeError, IndexError) as error:
+            if (why := misfit(error, inputs, self.model.example)) is None:
+                raise
+            raise ValueError(f"client {self.client.id}: {why}") from error
+        check_outputs(outputs, labels, self.model.task)
+        return outputs
 
 
 def feed(

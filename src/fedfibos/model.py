@@ -20,9 +20,10 @@ from fedfibos.channels.macs import mac_cost
 from fedfibos.channels.nested import Chain, chain
 from fedfibos.channels.resize import resize_module
 from fedfibos.common.inputs import Inputs
-from fedfibos.params import Layout, Params, check_finite, check_not_scripted, layout_of, maskable_names, params_of
+from fedfibos.params import Layout, Params, check_finite, check_module_itself, layout_of, maskable_names, params_of
 from fedfibos.probes.memory import changed_by_forward, check_own_memory
 from fedfibos.probes.plain_tensors import check_plain_tensors
+from fedfibos.probes.takes import check_takes
 from fedfibos.probes.zeros import intolerant_of_zeros
 from fedfibos.submodel import Submodel
 from fedfibos.tasks.classification import CLASSIFICATION
@@ -274,15 +275,17 @@ def model_of(
 
     Raises:
         ValueError: Parameters share memory, forward replaces one, or one in ``maskable`` must not be all zeros; names
-            it. Also what :func:`fedfibos.params.layout_of` raises.
+            it. The module fails on the example. Also what :func:`fedfibos.params.layout_of` raises.
     """
+    check_module_itself(module)
     if (nowhere := next((name for name, p in module.named_parameters() if p.is_meta), None)) is not None:
         raise ValueError(f"the model's parameters must have values, got {nowhere!r} on torch's meta device")
-    check_not_scripted(module)
     check_own_memory(module)
     check_plain_tensors(module, example)
     ranked = maskable_names(module, held) if maskable is None else list(maskable)
     layout = layout_of(module, ranked if held or maskable is not None else None)
+    if example is not None:
+        check_takes(module, example)
     rewritten = () if example is None else changed_by_forward(module, example)
     divisors = () if example is None else intolerant_of_zeros(module, ranked, example)
     if divisors:

@@ -10,6 +10,7 @@ from functools import cached_property
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
 from fedfibos.common.validation import did_you_mean
 
@@ -136,6 +137,16 @@ def check_not_scripted(module: nn.Module, what: str = "the model must be") -> No
         if isinstance(part, torch.jit.ScriptModule):
             whose = f"part {name!r} is" if name else "got"
             raise ValueError(f"{what} a plain nn.Module, {whose} a scripted one: leave torch.jit out")
+
+
+def check_module_itself(module: nn.Module) -> None:
+    """Raise ValueError unless it is a module whose parameters have sizes, and that can be copied."""
+    if not isinstance(module, nn.Module):
+        got = f"the class {module.__name__}: make one" if isinstance(module, type) else type(module).__name__
+        raise ValueError(f"the model must be an nn.Module with its initial values, got {got}")
+    check_not_scripted(module)
+    if (lazy := next((name for name, p in module.named_parameters() if is_lazy(p)), None)) is not None:
+        raise ValueError(f"parameter {lazy!r} has no size before its first batch: run the module on a batch once")
 
 
 def check_float32(module: nn.Module) -> None:

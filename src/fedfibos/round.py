@@ -249,14 +249,18 @@ def _nobody(rejected: dict[int, str]) -> NoUploadError:
     reasons = "; ".join(f"client {', '.join(numbers)}: {reason}" for reason, numbers in named)
     left = len(rejected) - sum(len(numbers) for _, numbers in named)
     more = f"; {left} more for other reasons" if left else ""
-    advice = f"; {DIVERGED}" if all("training loss nan" in reason for reason in by_reason) else ""
+    advice = f"; {DIVERGED}" if all(map(_diverged, by_reason)) else ""
     return NoUploadError(f"no usable upload in the round: {reasons}{more}{advice}", rejected)
+
+
+def _diverged(reason: str) -> bool:
+    return "training loss nan" in reason or "training loss inf" in reason
 
 
 MOST_REASONS = 5
 """Of rejected uploads in one message."""
 
-DIVERGED = "training diverges: lower local.lr, or scale the inputs"
+DIVERGED = "training diverges: lower local.lr, or scale the inputs and targets"
 
 
 def _merged(method: Method, state: State, params: Params, sums: Sums) -> tuple[State, Params]:

@@ -166,6 +166,16 @@ def test_a_task_can_be_sent_to_another_process(name):
         (Regression(), torch.zeros(2, 2, 2), r"^targets must be numbers of shape \(n,\) or \(n, k\)"),
         (Segmentation(), torch.zeros(2, 4, 4), r"^targets must be int64 of shape \(n, height, width\)"),
         (Segmentation(), torch.full((1, 2, 2), 255), r"^targets must be in 0\.\.2, or -100 \(task.ignore\), got 255$"),
+        (
+            Segmentation(),
+            torch.full((1, 2, 2), -100),
+            r"^targets must have a pixel that is not -100 \(task.ignore\), got none$",
+        ),
+        (
+            LanguageModelling(),
+            torch.tensor([[1, -100]]),
+            r"^targets must have a token after the first that is not -100 ",
+        ),
         (LanguageModelling(), torch.tensor([1, 2]), "^targets must be token ids"),
         (LanguageModelling(), torch.tensor([[1, 3]]), r"^targets must be in 0\.\.2"),
     ],
@@ -182,7 +192,12 @@ def test_targets_that_are_none_of_the_task_s_are_one_line(settings, targets, mes
         (Classification(), (2, 2), (2,), r"2 examples to logits of shape \(2, 3\), one a class, got \(2, 2\)"),
         (MultiLabel(), (2, 4), (2, 3), r"scores of shape \(2, 3\), one a label, got \(2, 4\)"),
         (Regression(), (2, 3), (2, 2), r"values of shape \(2, 2\), as its target has, got \(2, 3\)"),
-        (Segmentation(), (2, 3), (2, 4, 4), r"maps of scores of shape \(2, 3, 4, 4\), one a class, got \(2, 3\)"),
+        (
+            Segmentation(),
+            (2, 3),
+            (2, 4, 4),
+            r"maps of scores of shape \(2, 3, 4, 4\), one a class of targets of shape \(4, 4\), got \(2, 3\)",
+        ),
         (LanguageModelling(), (2, 3), (2, 7), r"scores of shape \(2, 7, 3\), one a token at every place, got \(2, 3\)"),
     ],
 )

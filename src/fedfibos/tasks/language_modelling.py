@@ -94,3 +94,5 @@ def check_tokens(number: int, ignore: int, tokens: Tensor) -> None:
     wrong = tokens[((tokens < 0) | (tokens >= number)) & (tokens != ignore)]
     if len(wrong):
         raise ValueError(f"targets must be in 0..{number - 1}, or {ignore} (task.ignore), got {int(wrong[0])}")
+    if bool((tokens[:, 1:] == ignore).all()):
+        raise ValueError(f"targets must have a token after the first that is not {ignore} (task.ignore), got none")

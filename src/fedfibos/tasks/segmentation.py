@@ -124,7 +124,8 @@ def softened_pixels(logits: Tensor, teacher: Tensor, temperature: float) -> Tens
 
 def check_maps(number: int, logits: object, targets: Tensor) -> None:
     """Raise ValueError unless outputs are a map of scores a class, as large as the targets."""
-    check_shape("maps of scores", logits, (len(targets), number, *targets.shape[1:]), "one a class")
+    said = f"one a class of targets of shape {tuple(targets.shape[1:])}"
+    check_shape("maps of scores", logits, (len(targets), number, *targets.shape[1:]), said)
 
 
 def check_pixels(number: int, ignore: int, targets: Tensor) -> None:
@@ -135,3 +136,5 @@ def check_pixels(number: int, ignore: int, targets: Tensor) -> None:
     wrong = targets[((targets < 0) | (targets >= number)) & (targets != ignore)]
     if len(wrong):
         raise ValueError(f"targets must be in 0..{number - 1}, or {ignore} (task.ignore), got {int(wrong[0])}")
+    if bool((targets == ignore).all()):
+        raise ValueError(f"targets must have a pixel that is not {ignore} (task.ignore), got none")
