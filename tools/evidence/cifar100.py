@@ -6,7 +6,13 @@ from evidence.cifar10 import ALL_PLACES
 from evidence.compared import Comparison, comparisons
 from evidence.paper import paper_says
 from evidence.records import Study
-from evidence.tables import accuracies
+from evidence.tables import TITLES, accuracies
+
+BEYOND = ("channels-nested-momentum", "saliency-nested-rare-momentum")
+"""What goes beyond the paper."""
+
+ALIKE = "fiarse-nested-momentum"
+"""FIARSE trained as they are."""
 
 INTRODUCTION = """# Evidence: CIFAR-100
 
@@ -26,6 +32,8 @@ def page(study: Study) -> str:
         rows = [
             Comparison("shared Fisher score − FIARSE", study, "fedfibos", "fiarse", cell),
             Comparison("Algorithm 1 − shared Fisher score", study, "algorithm1", "fedfibos", cell),
+            *(Comparison(f"{TITLES[name]} − FIARSE", study, name, "fiarse", cell) for name in (*BEYOND, ALIKE)),
+            *(Comparison(f"{TITLES[name]} − {TITLES[ALIKE]}", study, name, ALIKE, cell) for name in BEYOND),
         ]
         parts += [
             f"## {study.where(cell)[0].upper()}{study.where(cell)[1:]} capacities",

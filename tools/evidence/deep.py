@@ -7,6 +7,7 @@ from evidence.tables import TITLES, table
 from evidence.words import claim, percent
 
 LINES = {
+    "fedavg": "whole",
     "heterofl": "slice",
     "channels": "slice",
     "channels-nested": "slice",
@@ -37,7 +38,7 @@ def section(study: Study) -> list[str]:
         rows.append([TITLES[name], LINES[name], str(len(study.cells[DIRICHLET][name])), *values, gigabytes])
     tensors = {**TENSORS, **LAST}
     held = [["method", "γ", *tensors, "classifier"]]
-    for name in names:
+    for name in (n for n in names if LINES[n] != "whole"):
         kept = last_evaluation(study, DIRICHLET, name)[0]["kept_shares"]
         for capacity in ("0.25", "0.0625"):
             share = [kept[capacity][f"{tensor}.weight"] for tensor in (*tensors.values(), "classifier")]

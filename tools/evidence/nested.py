@@ -49,7 +49,7 @@ def page(study: Study, devices: Study) -> str:
     parts = [INTRODUCTION]
     for cell in study.in_order():
         names = [name for name in LINES if name in study.cells[cell]]
-        if not any(name.endswith("-nested") for name in names):
+        if not any("-nested" in name for name in names):
             continue
         rows = [Comparison(TITLES[name], study, name, BASE, cell) for name in names if name != BASE]
         parts += [
@@ -102,7 +102,7 @@ def momentum_at_the_server(study: Study) -> list[str]:
     masks = "saliency-nested-rare-momentum"
     rows = [
         Comparison(f"{TITLES[one]} − {TITLES[other]}, {study.where(cell)}", study, one, other, cell)
-        for cell in (MAIN, DIRICHLET)
+        for cell in study.in_order()
         for one, other in (
             (ours, "channels-nested-tuned"),
             (theirs, "fiarse-nested"),

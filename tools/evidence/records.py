@@ -30,6 +30,9 @@ MAIN = ("high", "non-uniform")
 DIRICHLET = ("dirichlet", "non-uniform")
 """The other cell of nested steps, and that of the deep network."""
 
+DIRICHLET_UNIFORM = ("dirichlet", "uniform")
+"""The same with as many clients of each capacity."""
+
 Cell = tuple[str, str]
 """Split and capacity mix."""
 
@@ -145,8 +148,12 @@ def load_normalised(small: Path) -> Study:
 
 
 def load_deep(small: Path) -> Study:
-    """CIFAR-10 with a deep network that has batch normalisation."""
-    return Study("CIFAR-10", {"dirichlet": "Dirichlet 0.3"}, _cells(small, "cifar10-resnet"))
+    """CIFAR-10 with a deep network that has batch normalisation; its default has no prior."""
+    cells = {
+        cell: {"fedfibos-none" if method == "fedfibos" else method: records for method, records in methods.items()}
+        for cell, methods in _cells(small, "cifar10-resnet").items()
+    }
+    return Study("CIFAR-10", {"dirichlet": "Dirichlet 0.3"}, cells)
 
 
 def load_cifar100(small: Path) -> Study:

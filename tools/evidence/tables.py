@@ -12,6 +12,7 @@ from fedfibos.common.statistics import Spread, spread
 
 TITLES = {
     "full": "FedAvg, every client full-size (ceiling)",
+    "fedavg": "FedAvg, every client full-size (ceiling)",
     "heterofl": "HeteroFL",
     "fedrolex": "FedRolex",
     "fedbrb": "FedBRB (interpretation)",
