@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from torch import Tensor, nn
 
 from fedfibos.analysis.cost import cost
 from fedfibos.analysis.fitting import CAPACITIES, Costs, Work, examples_of, fits, round_seconds
@@ -108,6 +109,40 @@ def test_why_a_class_is_left_out():
     slow = fit(METHODS["fedfibos"](), macs_per_second=1000.0, seconds=2.0).left_out
     assert slow.endswith("s a round, it has 2 s")
     assert fit(FedFIbOSChannels(start="estimate"), memory=BESIDE).left_out.startswith("every client holds the whole")
+
+
+class Squares(nn.Module):
+    """Products whose number no width tells: the inner one is of as many channels as a power of two holds."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = nn.Linear(64, 12), nn.Linear(12, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = self.first(x.flatten(1))
+        padded = nn.functional.pad(h, (0, 2 ** (h.shape[1] - 1).bit_length() - h.shape[1]))
+        return self.last(h * (padded.T @ padded).mean())
+
+
+def test_a_class_whose_seconds_no_later_slice_would_keep_is_left_out():
+    """The plan says so, and the run does not end in the first round."""
+    model = model_of(Squares(), example=torch.zeros(2, 1, 8, 8))
+    device = Device("slow", 1.0, macs_per_second=3.0 * 12 * 500, seconds=1.0)
+    slow, free = fits(FedFIbOSChannels(), model, [device, Device("free", 1.0)], WORK)
+    assert slow.capacity is None
+    assert slow.left_out == (
+        "its seconds a round cannot be kept: the operations of this model are no product of its widths"
+    )
+    assert free.capacity == 1.0
+
+
+def test_a_model_without_channels_to_cut_is_named():
+    model = model_of(nn.Sequential(nn.Flatten(), nn.Linear(64, 4)), example=torch.zeros(2, 1, 8, 8))
+    (found,) = fits(HeteroFL(), model, [Device("one", 1.0, bytes=1000)], WORK)
+    assert found.left_out.startswith(
+        "every client holds the whole model, which takes 2.08 kB a round, it has 1 kB, and no smaller one is there: "
+        "slicing to capacity 0.999 needs a layer whose channels can be cut"
+    )
 
 
 def test_a_narrow_fedavg_needs_what_it_is():

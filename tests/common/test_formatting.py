@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from fedfibos.common.formatting import bytes_in
+from fedfibos.common.formatting import bytes_in, bytes_text, short_text
 
 
 def test_numbers_of_bytes():
@@ -18,3 +18,10 @@ def test_other_texts_are_one_line_with_examples(text):
     message = f"a number of bytes must be one such as 3000000, 3MB, 1.5GB or 512KiB, got {text!r}"
     with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
         bytes_in(text)
+
+
+def test_short_texts_have_two_or_three_digits_whatever_the_size():
+    numbers = (0, 7, 0.13, 0.0995, 0.0592, 0.00123, 4e-9, 9.996, 1234567, 999_600, 2.5e13, 4.5e20)
+    wanted = ("0", "7", "0.13", "0.10", "0.059", "0.0012", "4e-09", "10.0", "1.23 M", "1.00 M", "25 T", "4.5e+20")
+    assert tuple(map(short_text, numbers)) == wanted
+    assert (bytes_text(1234567), bytes_text(12), bytes_text(4e20)) == ("1.23 MB", "12 B", "4e+20 B")

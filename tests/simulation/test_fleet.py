@@ -123,6 +123,8 @@ def test_a_report_sets_methods_side_by_side_device_by_device(tmp_path):
     assert rows["FIARSE", "global"][1:] == ["–", "–"]
     assert "left out" not in rows["FedFIbOS on channels", "capacity"]
     assert "–" not in rows["FedFIbOS on channels", "global"]
+    assert rows["FIARSE", "k MACs"] == ["19.87 (n = 1)", "–", "–"]
+    assert "k MACs: an example forward" in table.note
     assert "10 % gateway, 40 % phone, 50 % watch" in table.title
 
 

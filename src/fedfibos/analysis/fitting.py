@@ -249,7 +249,14 @@ def _fit(costs: Costs, device: Device) -> Fit:
         cost = costs.of(CAPACITIES[low])
     except ValueError as error:
         why = _too_large(costs, CAPACITIES[high], over_next) if over_next else str(error)
+        if over_next and low >= 0 and costs.of(CAPACITIES[high]).share == 1.0:
+            why = f"{why}, and no smaller one is there: {error}"
         return Fit(device, None, left_out=why)
+    if device.seconds is not None and cost.macs != costs.whole_macs:
+        try:
+            _ = costs.model.macs
+        except ValueError as error:  # another round's slice could take more
+            return Fit(device, None, left_out=f"its seconds a round cannot be kept: {str(error).partition(':')[0]}")
     seconds = round_seconds(device, cost, costs.work.examples, costs.whole_macs)
     return Fit(device, cost.capacity, cost, seconds, tuple(over_next))
 

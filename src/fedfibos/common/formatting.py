@@ -23,7 +23,9 @@ def duration(seconds: float) -> str:
 
 
 def short_text(number: float) -> str:
-    """A number to three digits with its thousands as a letter: 1234567 -> ``1.23 M``."""
+    """A number to three digits with its thousands as a letter: 1234567 -> ``1.23 M``; 0.00123 -> ``0.0012``."""
+    if number >= 999.5 * 10**12:
+        return f"{number:.3g}"
     for power, letter in ((12, "T"), (9, "G"), (6, "M"), (3, "k")):
         if number >= 0.9995 * 10**power:
             return f"{_three_digits(number / 10**power)} {letter}"
@@ -34,6 +36,8 @@ def _three_digits(number: float) -> str:
     """``1.23``, ``12.3``, ``123``; a whole number without decimals."""
     if number == int(number):
         return str(int(number))
+    if number < 0.0995:
+        return f"{number:.2g}"
     return f"{number:.{0 if number >= 99.95 else 1 if number >= 9.995 else 2}f}"
 
 

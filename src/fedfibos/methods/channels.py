@@ -59,7 +59,8 @@ class FedFIbOSChannels:
             the first estimates, and all clients need memory for the whole model in that round.
         left_out: How a nested step (``local.nested``) counts for a channel that it leaves out: as a derivative of 0
             (``zero``), or not at all (``none``).
-        every: Rounds between selections.
+        every: Rounds between selections; where clients have scores of their own, a client's is looked at in those of
+            these rounds in which it takes part.
         hysteresis: A channel is ranked by its last score until the score has changed by more than this share.
         average: What the sum of the updates of a coordinate is divided by: the weight of its ``holders``, or of all
             ``participants``.
