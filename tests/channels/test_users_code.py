@@ -12,7 +12,7 @@ from fedfibos.channels.axes import Axes, Part
 from fedfibos.channels.check import check_permutations, mixed_widths
 from fedfibos.channels.derive import derive_axes
 from fedfibos.channels.resize import resize_module
-from zoo import NUM_CLASSES, VOCABULARY, tokens
+from zoo import NUM_CLASSES, VOCABULARY, images, tokens
 
 FEATURES = torch.randn(6, 5, 9, generator=torch.Generator().manual_seed(0))
 
@@ -98,6 +98,98 @@ def _zeros(h: Tensor) -> Tensor:
 @pytest.mark.parametrize(("function", "reads", "size"), [(_narrow, 4, 4), (_split, 4, 4), (_zeros, 8, 8)])
 def test_sizes_are_followed_however_the_call_names_them(function, reads, size):
     assert runs_on_any_batch(Named(function, reads), FEATURES) == {"first": size}
+
+
+class Flattened(nn.Module):
+    """A convolution, flattened by a number that was worked out by hand, as tutorials do."""
+
+    def __init__(self, view) -> None:
+        super().__init__()
+        self.first, self.hidden = nn.Conv2d(1, 6, 3), nn.Linear(6 * 36, 10)
+        self.view, self.classifier = view, nn.Linear(10, NUM_CLASSES)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.classifier(self.hidden(self.view(self.first(x).relu())).relu())
+
+
+@pytest.mark.parametrize(
+    "view",
+    [
+        lambda h: h.view(-1, 6 * 6 * 6),
+        lambda h: h.reshape(len(h), 216),
+        lambda h: h.view(h.shape[0], h.shape[1] * h.shape[2] * h.shape[3]),
+        lambda h: h.permute(0, 2, 3, 1).reshape(-1, 216),
+    ],
+)
+def test_channels_that_lie_beside_pixels_in_a_row_are_cut(view):
+    assert runs_on_any_batch(Flattened(view), images()) == {"first": 6, "hidden": 10}
+
+
+class Batched(nn.Module):
+    """Heads and examples in one dimension: cut within each head, as 4 times the examples is not told from a number."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.classifier = nn.Linear(9, 8), nn.Linear(8, NUM_CLASSES)
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = self.first(x).view(len(x), 4, 2).reshape(len(x) * 4, 2)
+        return self.classifier(h.relu().view(len(x), 8))
+
+
+def test_a_length_of_channels_and_examples_is_tried_on_another_batch():
+    """Within heads each length is right of every batch; without them the number would be of the traced one alone."""
+    assert runs_on_any_batch(Batched(), FEATURES[:, 0]) == {"first": 2}
+
+
+def test_an_lstm_with_projections_keeps_more_cells_than_projections():
+    """Of as many torch takes it for one without, and reads beyond its weights."""
+    layer = nn.LSTM(9, 8, proj_size=4, batch_first=True)
+    axes = derive_axes(Last(layer, 4), FEATURES)
+    assert axes.sizes == {"layer": 4}
+    assert axes.dims["layer.weight_hr_l0"] == ((Part("layer"),), (Part(None, after=8),))
+
+
+class Last(nn.Module):
+    """A recurrent layer and a classifier of its last outputs."""
+
+    def __init__(self, layer: nn.Module, outputs: int) -> None:
+        super().__init__()
+        self.layer, self.classifier = layer, nn.Linear(outputs, NUM_CLASSES)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.classifier(self.layer(x)[0][:, -1])
+
+
+class Whole(nn.Module):
+    """torch's whole transformer, which checks the width that it was made with."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.classifier = nn.Linear(9, 8), nn.Linear(8, NUM_CLASSES)
+        self.layer = nn.Transformer(8, 2, 1, 1, 16, dropout=0.0, batch_first=True)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.classifier(self.layer(self.first(x), self.first(x)).mean(1))
+
+
+def test_torchs_whole_transformer_is_cut():
+    axes = derive_axes(Whole(), FEATURES)
+    assert axes.sizes == {"first": 4, "layer.encoder.layers.0.linear1": 16, "layer.decoder.layers.0.linear1": 16}
+    assert resize_module(Whole(), axes, {"first": 3}).layer.d_model == 6
+
+
+class Prototypes(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.prototypes = nn.Linear(9, 8), nn.Parameter(torch.randn(NUM_CLASSES, 8))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return -torch.cdist(self.first(x), self.prototypes)
+
+
+def test_distances_from_prototypes_are_followed():
+    assert derive_axes(Prototypes(), FEATURES[:, 0]).sizes == {"first": 8}
 
 
 class Routed(nn.Module):

@@ -62,8 +62,12 @@ Spot = tuple[str, tuple[int | None, ...]]
 Site = tuple[str, str, tuple[Spot, ...]]
 """A call: torch's function, the module whose code runs, and the places in that code, the innermost first."""
 
-Fit = tuple[tuple[Dimension, int, int] | None, ...]
-"""What the sizes of a call belong to, one by one: positions of a dimension from one to another; None: of no axis."""
+Fit = tuple[tuple[Dimension, int, int] | tuple[Dimension, int, int, int] | None, ...]
+"""What the sizes of a call belong to, one by one: positions of a dimension from one to another; None: of no axis.
+
+A fourth number is the size in the full model, of a dimension that has positions of inputs too (an image's, beside its
+channels): code that writes this number is to write the slice's, and code that writes another has computed it.
+"""
 
 
 @dataclass(frozen=True)

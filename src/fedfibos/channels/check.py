@@ -85,10 +85,27 @@ def narrow_problem(
         return _in_a_line(error), fitting.changed
     if logits.shape != expected.shape:
         return f"it gives {tuple(logits.shape)}, not {tuple(expected.shape)}", fitting.changed
-    problem = _training_problem(small, example_inputs, narrow_sites(axes, widths)) if training else ""
-    if problem and _training_problem(copy_module(probe), example_inputs, {}):
-        problem = ""  # the batch is too small to train on, say
-    return problem, fitting.changed
+    sites = narrow_sites(axes, widths)
+    for way in (_problem_of_another_batch, _training_problem) if training else ():
+        problem = way(small, example_inputs, sites)
+        if problem and not way(copy_module(probe), example_inputs, {}):  # or the full model has it too
+            return problem, fitting.changed
+    return "", fitting.changed
+
+
+def _problem_of_another_batch(module: nn.Module, inputs: Any, sites: Mapping[Site, Sequence[Ranges]]) -> str:
+    """What goes wrong in evaluation on one example more: a number of the code may be one of the batch."""
+    tensors = list(inputs.values()) if isinstance(inputs, dict) else [inputs]
+    if not all(isinstance(tensor, Tensor) and tensor.dim() for tensor in tensors):
+        return ""
+    longer = [torch.cat([tensor, tensor[:1]]) for tensor in tensors]
+    more = dict(zip(inputs, longer, strict=True)) if isinstance(inputs, dict) else longer[0]
+    try:
+        with Fitting(sites):
+            shape = tuple(_logits(module, more).shape)
+    except Exception as error:  # whatever the model's forward raises
+        return f"{_in_a_line(error)}, of another number of examples"
+    return "" if shape[:1] == (len(longer[0]),) else f"of {len(longer[0])} examples it gives {shape}"
 
 
 def _training_problem(module: nn.Module, example_inputs: Any, sites: Mapping[Site, Sequence[Ranges]]) -> str:

@@ -31,7 +31,7 @@ from fedfibos.channels.factors import (
 )
 from fedfibos.channels.layers import outputs_of
 from fedfibos.channels.parts import parts_of
-from fedfibos.channels.sized import Seen
+from fedfibos.channels.sized import SIZED, Seen
 from fedfibos.channels.trace import Trace, trace_forward
 from fedfibos.channels.whole import FROZEN
 
@@ -143,9 +143,18 @@ def _fit_unit(names: _Names, name: str, unit: int) -> None:
     if unit < 1 or length(dim) % unit:
         raise ValueError(f"units: {length(dim)} channels of {name!r} don't divide into units of {unit}")
     try:
-        keep_whole(divide(dim, unit)[1], "channels of a unit go together")
+        keep_whole(divide(dim, unit)[1], UNIT)
     except Mismatch:
         raise ValueError(f"units: {length(dim)} channels of {name!r} don't divide into units of {unit}") from None
+
+
+HEADS, UNIT = "attention keeps all heads", "channels of a unit go together"
+TOGETHER = (HEADS, UNIT)
+"""Why a part of a dimension stays whole, and leaves the rest to be cut."""
+
+
+def _has_axis(dim: Dim, names: Mapping[int, str]) -> bool:
+    return any(part.axis is not None for part in parts_of(dim, names))
 
 
 class _Names:
@@ -168,6 +177,8 @@ class _Names:
         for layer in module.modules():
             if isinstance(layer, nn.MultiheadAttention):
                 self._tie_attention(layer)
+            elif isinstance(layer, nn.LSTM) and layer.proj_size:
+                self._keep_cells(layer)
 
     def _widest(self, name: str) -> Dim:
         """The dimension of a parameter of a module's own that carries its channels: the first that can be cut."""
@@ -185,12 +196,17 @@ class _Names:
             same(outside, self.trace.dims(queries)[1])
             for weight in apart:
                 same(inside, self.trace.dims(weight)[0])
-            keep_whole(divide(inside, layer.head_dim)[0], "attention keeps all heads")
+            keep_whole(divide(inside, layer.head_dim)[0], HEADS)
             for packed in (layer.in_proj_weight, layer.in_proj_bias):
                 if packed is not None:  # queries, keys and values one after another
                     self.trace.dims(packed)[0] = concatenate([inside] * 3)
         except Mismatch:
             keep_whole([*outside, *inside], "attention cuts them otherwise than what is around it")
+
+    def _keep_cells(self, layer: nn.LSTM) -> None:
+        """As many cells as projections are taken by torch for an LSTM without any: it reads beyond its weights then."""
+        for weights in layer.all_weights:
+            keep_whole(self.trace.dims(weights[-1])[1], "torch wants more cells than projections of them")
 
     def table(self) -> tuple[Axes, dict[str, Factor]]:
         """The table as of now, and the factor that is each axis."""
@@ -239,22 +255,28 @@ class _Names:
         for site, times in self.trace.seen.items():
             fits: list[Fit] = []
             for seen in times:
-                fits.append(self._fit(seen, names, owned))
+                fits.append(self._fit(seen, names, owned, SIZED[site[0]].lengths))
             if any(part.axis for entries in fits for entry in entries if entry for part in entry[0]):
                 sites[site] = (fits[0],) if all(own == fits[0] for own in fits) else tuple(fits)
         return sites
 
-    def _fit(self, seen: Seen, names: Mapping[int, str], owned: set[int]) -> Fit:
+    def _fit(self, seen: Seen, names: Mapping[int, str], owned: set[int], lengths: bool) -> Fit:
         """The sizes of one call that follow the axes: those of an axis, and what a view takes apart together with one.
 
-        None of sizes that parameters do not tell, such as the examples of a batch.
+        None of sizes that parameters do not tell, such as the examples of a batch. Lengths that lie together with such
+        ones (the channels and pixels of an image in a row) follow where the code has the full model's number.
         """
-        fit: list[tuple[Dimension, int, int] | None] = []
-        cut = {entry[3] for entry in seen if entry and any(part.axis for part in parts_of(entry[0], names))}
+        fit: list[Any] = []
+        cut = {entry[3] for entry in seen if entry and _has_axis(entry[0], names)}
         for entry in seen:
             own = set() if entry is None else {id(leaf) for leaf in leaves(entry[0])}
-            tells = entry is not None and entry[3] in cut and own and own <= owned
-            fit.append((parts_of(entry[0], names), entry[1], entry[2]) if entry is not None and tells else None)
+            follows = entry is not None and entry[3] in cut and own
+            if entry is not None and follows and own <= owned:
+                fit.append((parts_of(entry[0], names), entry[1], entry[2]))
+            elif entry is not None and follows and lengths and _has_axis(entry[0], names):
+                fit.append((parts_of(entry[0], names), entry[1], entry[2], entry[2] - entry[1]))
+            else:
+                fit.append(None)
         return tuple(fit)
 
     def _whole(self, chosen: Mapping[int, Factor]) -> dict[str, str]:
@@ -263,6 +285,9 @@ class _Names:
         for name, dim in self.outputs.items():
             own = list(leaves(dim))
             reasons = [leaf.why_whole for leaf in own if leaf.why_whole not in (None, OUTPUTS)]
+            reasons.sort(key=lambda why: why in TOGETHER)
+            if any(leaf.why_whole is None for leaf in own):
+                reasons = ["it lies in one dimension with other channels, which are cut"]
             if reasons and not any(id(leaf) in chosen for leaf in own):
                 why[name] = reasons[0] or "nothing depends on a parameter"
         return why

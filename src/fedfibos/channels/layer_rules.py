@@ -30,6 +30,15 @@ def addmm(reader: Reader, result: Tensor, bias: Tensor, a: Tensor, b: Tensor, *_
     return dims
 
 
+def distances(reader: Reader, result: Tensor, a: Tensor, b: Tensor, *_: Any) -> Dims:
+    """Distances of all rows of one tensor from all of another."""
+    left, right = reader.dims(a), reader.dims(b)
+    reader.unite(left[-1], right[-1])
+    for one, other in zip(left[:-2], right[:-2], strict=False):
+        reader.unite(one, other)
+    return [*left[:-1], right[-2]]
+
+
 def attention(reader: Reader, result: Any, q: Tensor, k: Tensor, v: Tensor, *rest: Any, **named: Any) -> list[Dims]:
     """Scores of queries and keys, with a bias or mask, and sums of values; heads of keys may serve several queries."""
     query, key, value = reader.dims(q), reader.dims(k), reader.dims(v)

@@ -93,6 +93,9 @@ def _set_sizes(layer: nn.Module, num_features: int | None) -> None:
         if layer.q_proj_weight is not None:
             layer.kdim, layer.vdim = layer.k_proj_weight.shape[1], layer.v_proj_weight.shape[1]
         layer.head_dim = layer.embed_dim // layer.num_heads
+    elif isinstance(layer, nn.Transformer):
+        attention = next((part for part in layer.modules() if isinstance(part, nn.MultiheadAttention)), None)
+        layer.d_model = layer.d_model if attention is None else attention.out_proj.weight.shape[0]
     elif isinstance(layer, nn.RNNBase):
         from_input, from_hidden = layer.all_weights[0][:2]
         layer.input_size, layer.hidden_size = from_input.shape[1], from_input.shape[0] // _GATES.get(layer.mode, 1)

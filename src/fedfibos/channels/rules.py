@@ -83,6 +83,7 @@ RULES: dict[str, Rule] = {
     **_named("view_as_complex", shapes.as_complex),
     **_named("view_as_real", shapes.as_real),
     **_named("hardswish hardswish_ _prelu_kernel prelu rrelu_with_noise floor_divide polar masked_fill", shapes.of_all),
+    **_named("_cdist_forward _euclidean_dist", layers.distances),
     **_named("mkldnn_rnn_layer", layers.lstm),
     **_named("_pack_padded_sequence", layers.pack_padded),
     **_named("_pad_packed_sequence", layers.pad_packed),

@@ -18,7 +18,7 @@ from torch import nn
 from torch.overrides import TorchFunctionMode
 
 from fedfibos.channels.axes import Axes, Dimension, Site, Spot
-from fedfibos.channels.sized import PIECES, SIZED, Ranges, numbers, own_pieces
+from fedfibos.channels.sized import PIECES, SIZED, Range, Ranges, numbers, own_pieces
 
 _NAME = "_name_in_whole"
 _DEEP = 24
@@ -69,11 +69,12 @@ def narrow_sites(axes: Axes, widths: Mapping[str, int]) -> dict[Site, list[Range
     """The sizes at every site where the axes have those widths."""
     sizes = {**axes.sizes, **widths}
 
-    def narrow(entry: tuple[Dimension, int, int] | None) -> tuple[int, int] | None:
+    def narrow(entry: Any) -> Range | None:
         if entry is None:
             return None
-        dim, start, stop = entry
-        return _narrow_position(dim, start, axes.sizes, sizes), _narrow_position(dim, stop, axes.sizes, sizes)
+        dim, start, stop, *full = entry
+        first, last = (_narrow_position(dim, position, axes.sizes, sizes) for position in (start, stop))
+        return (first, last, full[0]) if full else (first, last)
 
     return {site: [tuple(map(narrow, entries)) for entries in times] for site, times in axes.sites.items()}
 

@@ -18,7 +18,10 @@ Place = tuple[Dim, int, int, int]
 Seen = tuple[Place | None, ...]
 """What the sizes of a call belong to, one by one: positions of a dimension from one to another; None: of no tensor."""
 
-Ranges = tuple[tuple[int, int] | None, ...]
+Range = tuple[int, int] | tuple[int, int, int]
+"""Positions in a narrower copy; a third number is the one size of the code that they stand for."""
+
+Ranges = tuple[Range | None, ...]
 """The same positions in a narrower copy; None: as the code says."""
 
 
@@ -29,10 +32,12 @@ class Sized:
     Attributes:
         note: What the sizes of a call belong to: of the dimensions of a tensor, the call's result and arguments.
         apply: The call's arguments with the sizes of the narrower tensors.
+        lengths: Whether its sizes are lengths of dimensions, each by itself.
     """
 
     note: Callable[[Callable[[Tensor], list[Dim]], Any, Sequence[Any], Mapping[str, Any]], Seen | None]
     apply: Callable[[Sequence[Any], Mapping[str, Any], Ranges], tuple[Sequence[Any], Mapping[str, Any]]]
+    lengths: bool = False
 
 
 def _shape_seen(dims: Any, result: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Seen | None:
@@ -47,7 +52,10 @@ def _shape_seen(dims: Any, result: Any, args: Sequence[Any], kwargs: Mapping[str
 
 def _lengths(sizes: Sequence[Any], ranges: Ranges) -> list[Any]:
     """Sizes as they are now; -1, what is left, stays."""
-    return [size if own is None or size == -1 else own[1] - own[0] for size, own in zip(sizes, ranges, strict=True)]
+    return [
+        size if own is None or size == -1 or own[2:] not in ((), (size,)) else own[1] - own[0]
+        for size, own in zip(sizes, ranges, strict=True)
+    ]
 
 
 def _shape_arguments(first: int, word: str) -> Any:
@@ -108,7 +116,7 @@ def _narrow_seen(dims: Any, result: Any, args: Sequence[Any], kwargs: Mapping[st
 
 def _narrow_apply(args: Sequence[Any], kwargs: Mapping[str, Any], ranges: Ranges) -> Any:
     x, at, start, size = _narrow_arguments(args, kwargs)
-    start, stop = ranges[0] or (start, start + size)
+    start, stop = (ranges[0] or (start, start + size))[:2]
     return (x, at, start, stop - start), {}
 
 
@@ -139,7 +147,7 @@ def _taken(item: Any) -> int:
 def _index_apply(args: Sequence[Any], kwargs: Mapping[str, Any], ranges: Ranges) -> Any:
     x, index, *value = args
     items = index if isinstance(index, tuple) else (index,)
-    new = tuple(item if own is None else slice(*own) for item, own in zip(items, ranges, strict=True))
+    new = tuple(item if own is None else slice(own[0], own[1]) for item, own in zip(items, ranges, strict=True))
     return (x, new if isinstance(index, tuple) else new[0], *value), kwargs
 
 
@@ -175,10 +183,10 @@ def _groups_apply(args: Sequence[Any], kwargs: Mapping[str, Any], ranges: Ranges
     return (args[0], groups, *args[2:]), {k: v for k, v in kwargs.items() if k != "num_groups"}
 
 
-_VIEW = Sized(_shape_seen, _shape_arguments(1, "size"))
-_RESHAPE = Sized(_shape_seen, _shape_arguments(1, "shape"))
-_NEW = Sized(_shape_seen, _shape_arguments(1, "size"))
-_FACTORY = Sized(_shape_seen, _shape_arguments(0, "size"))
+_VIEW = Sized(_shape_seen, _shape_arguments(1, "size"), lengths=True)
+_RESHAPE = Sized(_shape_seen, _shape_arguments(1, "shape"), lengths=True)
+_NEW = Sized(_shape_seen, _shape_arguments(1, "size"), lengths=True)
+_FACTORY = Sized(_shape_seen, _shape_arguments(0, "size"), lengths=True)
 PIECES = Sized(_pieces_seen, _pieces_apply)
 
 SIZED: dict[str, Sized] = {
@@ -187,7 +195,7 @@ SIZED: dict[str, Sized] = {
     **dict.fromkeys(("new_zeros", "new_ones", "new_empty", "new_full"), _NEW),
     **dict.fromkeys(("zeros", "ones", "empty", "full"), _FACTORY),
     **dict.fromkeys(("split", "chunk", "split_with_sizes", "tensor_split"), PIECES),
-    "unflatten": Sized(_shape_seen, _unflatten_apply),
+    "unflatten": Sized(_shape_seen, _unflatten_apply, lengths=True),
     "repeat": Sized(_shape_seen, _repeat_apply),
     "narrow": Sized(_narrow_seen, _narrow_apply),
     **dict.fromkeys(("__getitem__", "__setitem__"), Sized(_index_seen, _index_apply)),

@@ -102,7 +102,12 @@ def _site(given: Any) -> Site:
 
 
 def _fit(given: Any, sizes: Mapping[str, int]) -> Fit:
-    return tuple(None if of is None else (_dimension(of[0], sizes), _number(of[1]), _number(of[2])) for of in given)
+    def entry(of: Any) -> Any:
+        if len(of) not in (3, 4):
+            raise ValueError(f"a size must be of a dimension and two or three numbers, got {len(of)} of them")
+        return (_dimension(of[0], sizes), *_numbers(of[1:]))
+
+    return tuple(None if of is None else entry(of) for of in given)
 
 
 def _packed_cost(cost: Cost) -> list[Any]:
