@@ -142,6 +142,7 @@ def test_a_length_of_channels_and_examples_is_tried_on_another_batch():
     assert runs_on_any_batch(Batched(), FEATURES[:, 0]) == {"first": 2}
 
 
+@pytest.mark.filterwarnings("ignore:LSTM with projections is not supported with oneDNN")
 def test_an_lstm_with_projections_keeps_more_cells_than_projections():
     """Of as many torch takes it for one without, and reads beyond its weights."""
     layer = nn.LSTM(9, 8, proj_size=4, batch_first=True)
