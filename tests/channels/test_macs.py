@@ -78,3 +78,23 @@ def test_what_is_no_polynomial_of_degree_two_is_refused():
     )
     with pytest.raises(ValueError, match="the operations of this model are no product of its widths"):
         mac_cost(module, axes, torch.zeros(2, 4))
+
+
+class Again(nn.Module):
+    """Runs a layer once more where it is narrow."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = nn.Linear(4, 8), nn.Linear(8, 5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = self.first(x)
+        return self.last(h + self.first(x) if h.shape[1] < 8 else h)
+
+
+def test_a_model_that_chooses_how_often_it_runs_a_layer_is_refused():
+    axes = axes_table(
+        Again(), {"h": 8}, {"first.weight": ("h", None), "first.bias": ("h",), "last.weight": (None, "h")}
+    )
+    with pytest.raises(ValueError, match="the operations of this model are no product of its widths"):
+        mac_cost(Again(), axes, torch.zeros(2, 4))

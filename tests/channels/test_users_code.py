@@ -279,6 +279,24 @@ def test_ways_that_a_model_takes_only_in_training_are_tried():
     assert axes.whole["first"].endswith("in training mode)")
 
 
+class Choosing(nn.Module):
+    """Goes around the second layer by what the inputs are."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second, self.classifier = nn.Linear(9, 8), nn.Linear(8, 8), nn.Linear(8, NUM_CLASSES)
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = self.first(x)
+        return self.classifier(self.second(h) if x.abs().max() < 9 else h)
+
+
+def test_ways_that_a_model_takes_by_its_inputs_are_tried():
+    axes = derive_axes(Choosing(), FEATURES[:, 0])
+    assert axes.sizes == {}
+    assert axes.whole["first"].endswith("of another batch)")
+
+
 def test_a_model_that_does_not_train_on_the_example_is_cut_all_the_same():
     """Batch norm needs more than one example of it in training."""
     net = nn.Sequential(nn.Linear(9, 8), nn.BatchNorm1d(8), nn.Linear(8, NUM_CLASSES))

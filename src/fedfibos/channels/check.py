@@ -94,18 +94,25 @@ def narrow_problem(
 
 
 def _problem_of_another_batch(module: nn.Module, inputs: Any, sites: Mapping[Site, Sequence[Ranges]]) -> str:
-    """What goes wrong in evaluation on one example more: a number of the code may be one of the batch."""
-    tensors = list(inputs.values()) if isinstance(inputs, dict) else [inputs]
-    if not all(isinstance(tensor, Tensor) and tensor.dim() for tensor in tensors):
+    """What goes wrong in evaluation on one example more, and on other numbers.
+
+    A number of the code may be one of the batch, and a model may choose what it runs by its inputs.
+    """
+    named = inputs if isinstance(inputs, dict) else {"": inputs}
+    if not all(isinstance(tensor, Tensor) and tensor.dim() for tensor in named.values()):
         return ""
-    longer = [torch.cat([tensor, tensor[:1]]) for tensor in tensors]
-    more = dict(zip(inputs, longer, strict=True)) if isinstance(inputs, dict) else longer[0]
-    try:
-        with Fitting(sites):
-            shape = tuple(_logits(module, more).shape)
-    except Exception as error:  # whatever the model's forward raises
-        return f"{_in_a_line(error)}, of another number of examples"
-    return "" if shape[:1] == (len(longer[0]),) else f"of {len(longer[0])} examples it gives {shape}"
+    longer = {name: torch.cat([tensor, tensor[:1]]) for name, tensor in named.items()}
+    for factor in (1.0, 0.0, -10.0):
+        batch = {name: t * factor if t.is_floating_point() else t for name, t in longer.items()}
+        try:
+            with Fitting(sites):
+                shape = tuple(_logits(module, batch if isinstance(inputs, dict) else batch[""]).shape)
+        except Exception as error:  # whatever the model's forward raises
+            return f"{_in_a_line(error)}, of another batch"
+        examples = len(next(iter(longer.values())))
+        if shape[:1] != (examples,):
+            return f"of {examples} examples it gives {shape}"
+    return ""
 
 
 def _training_problem(module: nn.Module, example_inputs: Any, sites: Mapping[Site, Sequence[Ranges]]) -> str:

@@ -74,16 +74,23 @@ def mac_cost(module: nn.Module, axes: Axes, example: Any) -> Cost:
         ValueError: The operations are no polynomial in the widths that is found so.
     """
     whole, cut = _products(module, axes, {}, example), axes.widths(0.5)
+
+    def at(widths: Mapping[str, int]) -> list[_Product]:
+        found = _products(module, axes, widths, example)
+        if len(found) != len(whole):  # it chooses what it runs
+            raise ValueError(_NO_POLYNOMIAL)
+        return found
+
     terms: dict[tuple[Length, ...], Fraction] = defaultdict(Fraction)
     others: list[int] = []
-    for number, (full, small) in enumerate(zip(whole, _products(module, axes, cut, example), strict=True)):
+    for number, (full, small) in enumerate(zip(whole, at(cut), strict=True)):
         lengths = _lengths(axes, full)
         if full.macs * _product(lengths, cut) == small.macs * _product(lengths, axes.sizes):
             terms[tuple(n for n in lengths if n.each)] += _each(full, lengths, axes, len(_rows(example)))
         else:
             others.append(number)
     if others:
-        probes = {a: _products(module, axes, {a: (n + 1) // 2}, example) for a, n in axes.sizes.items()}
+        probes = {a: at({a: (n + 1) // 2}) for a, n in axes.sizes.items()}
         for number in others:
             lengths = _lengths(axes, whole[number])
             for axis in axes.sizes:

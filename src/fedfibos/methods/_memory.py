@@ -20,6 +20,7 @@ from fedfibos.channels.moments import PER_BYTE, peak_cost, probes
 from fedfibos.channels.resize import resize_module
 from fedfibos.common.inputs import Inputs
 from fedfibos.common.streams import stream
+from fedfibos.methods._targets import made_up_targets
 from fedfibos.model import Model
 from fedfibos.params import Params
 from fedfibos.submodel import Submodel, full
@@ -190,7 +191,7 @@ def _step(
         one = {axis: torch.arange(1) for axis in model.axes.sizes}
         narrow = model.axes.slice(model.layout, one).to(model.device)
         submodel = with_nested(submodel, [narrow], model.axes, model.layout)
-    data = Examples(model.example if model.example is not None else torch.empty(0), torch.zeros(size).long())
+    data = Examples(model.example if model.example is not None else torch.empty(0), made_up_targets(model, size))
     client = Client(0, 1.0, 0, 0, replace(local, steps=2, epochs=None, nested=never), data)
     train(model, params, submodel, replace(client, local=replace(client.local, steps=1, batch_size=2)))
     return lambda: train(model, params, submodel, client)
