@@ -10,14 +10,18 @@ from importlib import import_module
 import pytest
 import torch
 from local_grid import LocalGrid, Node, lines_of, server_context
+from safetensors.torch import load_file
 
 from fedfibos.analysis.fitting import Work, examples_of, fits
+from fedfibos.cli import main
 from fedfibos.config.devices import Device
 from fedfibos.data import TensorData
 from fedfibos.flower import affordable, client_app, server_app, task_of
 from fedfibos.flower.measured import MOMENTS, Measured
 from fedfibos.flower.messages import Member, note_in
 from fedfibos.models import build
+from fedfibos.simulation import CheckpointStore
+from fedfibos.types import Client
 
 CONFIG = {
     "method.name": "fedfibos-channels",
@@ -121,6 +125,42 @@ def test_later_rounds_keep_to_the_limits(tmp_path):
     sent = [sum(line["bytes_by_client"]["1"].values()) for line in lines]
     assert max(sent) < 9000 + 300  # payloads have headers and checksums besides
     assert all(line["capacities"]["1"] == line["capacities"]["2"] for line in lines)
+
+
+APP = """
+import torch
+from fedfibos.data import TensorData
+from fedfibos.flower import task_of
+from fedfibos.models import build
+
+def task(config):
+    module = build("cnn", num_classes=5, input_shape=(1, 8, 8), seed=0, channels=(8, 16))
+    return task_of(module, config, example=torch.zeros(2, 1, 8, 8))
+
+def calibration(config):
+    return TensorData(torch.randn(12, 1, 8, 8, generator=torch.Generator().manual_seed(0)), torch.arange(12) % 5)
+"""
+
+
+def test_what_is_exported_keeps_to_the_limits_too(tmp_path):
+    """Slices of that capacity alone would take more operations: with devices of one the record has both."""
+    node = {"seconds-per-round": 2.0, "macs-per-second": 1.2e5}
+    lines, _ = run(tmp_path / "run", [{"capacity": 1.0}, node], **{"federation.rounds": 4, "local.lr": 0.5})
+    capacity = lines[-1]["capacities"]["1"]
+    assert lines[-1]["limits"] == {str(capacity): {"macs": 10000}}
+    (tmp_path / "an_app.py").write_text(APP)
+    out = tmp_path / "small.safetensors"
+    command = ["export", str(tmp_path / "run"), f"--capacity={capacity}", f"--out={out}"]
+    assert main([*command, "--app", str(tmp_path / "an_app.py")]) == 0
+    made = task(CONFIG)
+    now = CheckpointStore(tmp_path / "run").load_latest(made.model.layout, print)
+    device = Client(1, capacity, now.round, 0, made.local, limits=(("macs", 10000),))
+    held = made.method.extract(made.model, now.state, now.params, device)
+    free = made.method.extract(made.model, now.state, now.params, replace(device, limits=()))
+    written = load_file(out)
+    assert sum(written[name].numel() for name in made.model.layout.names) == held.num_held
+    assert made.model.macs.at({**made.model.axes.sizes, **dict(free.widths)}) > 10000
+    assert held.num_held < free.num_held
 
 
 def test_masks_keep_to_the_capacities_that_devices_try(tmp_path):

@@ -146,8 +146,11 @@ def _of_app(run: Path, app: Path, settings: dict[str, Any], at: At) -> Exportabl
     if calibration is None and keeps_statistics(task.model.module):
         raise ValueError(f"{app} must have calibration(config), as its model has batch normalisation; it has none")
     noted: dict[int, float] = {}
+    limits: dict[float, tuple[tuple[Bounded, int], ...]] = {}
     for record in RunDirectory(run).rounds():
         noted |= {int(client): capacity for client, capacity in record.get("capacities", {}).items()}
+        if record["round"] <= checkpoint.round:
+            limits |= {float(c): tuple(sorted(of.items())) for c, of in record.get("limits", {}).items()}
     about = {"method": settings["method"]["name"], "model": type(task.model.module).__name__}
     return Exportable(
         task.model,
@@ -162,6 +165,7 @@ def _of_app(run: Path, app: Path, settings: dict[str, Any], at: At) -> Exportabl
         set(noted.values()),
         noted,
         task.federation.budget,
+        lambda capacity: limits.get(capacity, ()),
         test=test,
         training=calibration,
     )

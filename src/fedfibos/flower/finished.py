@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -58,7 +58,7 @@ def clients_of(task: FleetTask, roster: Roster, ids: Sequence[int], t: int) -> l
     mean_size = sum(member.examples for member in members) / len(members)
     levels = [member.capacity for member in members]
     local = task.local.at_round(t, task.federation.rounds).with_levels(levels)
-    limits = _limits(members)
+    limits = limits_by_capacity(members)
     weighting = task.federation.weighting
 
     def weight(client: int) -> float:
@@ -81,7 +81,7 @@ def clients_of(task: FleetTask, roster: Roster, ids: Sequence[int], t: int) -> l
     ]
 
 
-def _limits(members: Sequence[Member]) -> dict[float, tuple[tuple[Bounded, int], ...]]:
+def limits_by_capacity(members: Iterable[Member]) -> dict[float, tuple[tuple[Bounded, int], ...]]:
     """Capacity -> what bounds its slices: the tightest limits of the clients that have it, who hold the same ones."""
     found: dict[float, dict[Bounded, int]] = {}
     for member in members:

@@ -17,7 +17,7 @@ from fedfibos.backend.determinism import reproducible
 from fedfibos.common.norms import keeps_statistics
 from fedfibos.data.finite import ADVICE, not_finite
 from fedfibos.flower.accelerator import device_named
-from fedfibos.flower.finished import Round, clients_of
+from fedfibos.flower.finished import Round, clients_of, limits_by_capacity
 from fedfibos.flower.json_log import json_lines
 from fedfibos.flower.messages import Member, arrays_of
 from fedfibos.flower.metrics import Show, shown_metrics
@@ -184,6 +184,10 @@ def _events(done: Round, oversampled: bool) -> dict[str, Any]:
         for name, of in by_client.items()
         if of or (name == "dropped" and oversampled)
     }
+    present = {done.roster[client].capacity for client in done.report.participants}
+    limits = {c: dict(of) for c, of in limits_by_capacity(done.roster.values()).items() if of and c in present}
+    if limits:
+        events["limits"] = {str(capacity): of for capacity, of in sorted(limits.items(), reverse=True)}
     if done.refused:
         events["refused"] = {f"node {node}": reason for node, reason in done.refused.items()}
     if done.skipped:
