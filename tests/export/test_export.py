@@ -349,6 +349,12 @@ def test_personal_submodels_need_a_client(runs, tmp_path, capsys):
     with safe_open(out, "pt") as file:
         about = file.metadata()
     assert (about["client"], about["capacity"], about["method"], about["kind"]) == ("3", "0.25", "fedfibos", "mask")
+    assert main(["export", str(runs / "client"), "--client", "3", "--out", str(out)]) == 0
+    with safe_open(out, "pt") as file:
+        assert float(file.metadata()["capacity"]) == experiment.capacities().of([3], 0)[0]
+    capsys.readouterr()
+    assert main(["export", str(runs / "client"), "--out", str(out)]) == 2
+    assert "export must have --capacity, or --client N for the capacity of client N" in capsys.readouterr().err
     final = json.loads((runs / "client" / "final.json").read_text())
     assert about["round"] == str(final["rounds"])
     assert json.loads(about["classes"]) == [str(digit) for digit in range(10)]

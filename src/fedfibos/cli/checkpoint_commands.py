@@ -58,11 +58,14 @@ def evaluate(
 
 def export(
     run_directory: RunArgument,
-    capacity: Annotated[float, typer.Option(help="Share of the maskable parameters, in (0, 1].")],
     out: Annotated[
         Path,
         typer.Option(callback=not_an_option, help="File: .pt2, .onnx, .pte, .safetensors or .sparse.safetensors."),
     ],
+    capacity: Annotated[
+        float | None,
+        typer.Option(help="Share of the maskable parameters, in (0, 1]; default: that of --client."),
+    ] = None,
     client: Annotated[int | None, typer.Option(min=0, help="Whose, where submodels are personal.")] = None,
     batch_size: Annotated[
         int | None, typer.Option(min=1, max=64, help=".pt2, .onnx and .pte for so many examples; default: any number.")
@@ -77,14 +80,16 @@ def export(
     round_number: RoundOption = None,
 ) -> None:
     """Write the submodel of a device class as a file that other programs load; missing folders are made."""
-    from fedfibos.cli.export import of_app, of_run, write
+    from fedfibos.cli.export import capacity_of, of_app, of_run, write
     from fedfibos.submodel import check_capacity
 
     def work() -> None:
-        check_capacity(capacity)
+        if capacity is not None:
+            check_capacity(capacity)
         at = which(best, round_number)
         source = of_run(run_directory, data_dir, at) if app is None else of_app(run_directory, app, at)
-        write(source, capacity, client, out, batch_size, console_here(), None if int8 is None else int8.value)
+        own = capacity_of(source, capacity, client)
+        write(source, own, client, out, batch_size, console_here(), None if int8 is None else int8.value)
 
     _on_checkpoint(run_directory, work, Device.cpu)
 

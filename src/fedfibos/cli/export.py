@@ -171,6 +171,17 @@ def _of_app(run: Path, app: Path, settings: dict[str, Any], at: At) -> Exportabl
     )
 
 
+def capacity_of(source: Exportable, capacity: float | None, client: int | None) -> float:
+    """The capacity that is asked for; where none is, the client's own."""
+    if capacity is not None:
+        return capacity
+    if client is None:
+        raise ValueError("export must have --capacity, or --client N for the capacity of client N, got neither")
+    if client not in source.capacities:
+        raise ValueError(f"client {client} has no capacity on record: pass --capacity too")
+    return source.capacities[client]
+
+
 def write(
     source: Exportable,
     capacity: float,
