@@ -148,10 +148,10 @@ def test_what_is_exported_keeps_to_the_limits_too(tmp_path):
     lines, _ = run(tmp_path / "run", [{"capacity": 1.0}, node], **{"federation.rounds": 4, "local.lr": 0.5})
     capacity = lines[-1]["capacities"]["1"]
     assert lines[-1]["limits"] == {str(capacity): {"macs": 10000}}
-    (tmp_path / "an_app.py").write_text(APP)
+    (tmp_path / "limited_app.py").write_text(APP)
     out = tmp_path / "small.safetensors"
     command = ["export", str(tmp_path / "run"), f"--capacity={capacity}", f"--out={out}"]
-    assert main([*command, "--app", str(tmp_path / "an_app.py")]) == 0
+    assert main([*command, "--app", str(tmp_path / "limited_app.py")]) == 0
     made = task(CONFIG)
     now = CheckpointStore(tmp_path / "run").load_latest(made.model.layout, print)
     device = Client(1, capacity, now.round, 0, made.local, limits=(("macs", 10000),))
