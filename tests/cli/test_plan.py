@@ -65,6 +65,13 @@ def test_an_experiment_without_devices_is_told_what_to_write(capsys):
     assert "a plan is of classes of devices, [[federation.devices]], the experiment has none" in capsys.readouterr().err
 
 
+def test_costs_of_an_experiment_with_devices_name_the_command_that_knows_them(capsys):
+    assert main(["methods", FLEET, *TINY, "method.name=heterofl"]) == 0
+    assert "; what its devices hold says fedfibos plan" in " ".join(capsys.readouterr().out.split())
+    assert main(["methods", FLEET, *TINY, "method.name=heterofl", "federation.devices=[]"]) == 0
+    assert "fedfibos plan" not in capsys.readouterr().out
+
+
 def test_a_sweep_shows_the_devices(tmp_path, capsys):
     study = tmp_path / "study.toml"
     study.write_text(f'base = "{FLEET}"\nseeds = [0]\n[grid.method.one]\nmethod.name = "fiarse"\n')

@@ -163,7 +163,8 @@ def costs_in(world: World, experiment: Experiment, alone: bool = False) -> Costs
             left_out.append(f"{name}: {error}")
     title = f"{experiment.model.name} on {experiment.data.name}, {world.model.sizes}, "
     shares = "" if budget == ("parameters",) else f"; capacities of slices are shares of {' and '.join(budget)}"
-    return Costs(f"{title}batches of {local.batch_size}{shares}", tuple(rows), tuple(left_out))
+    devices = "; what its devices hold says fedfibos plan" if experiment.federation.devices else ""
+    return Costs(f"{title}batches of {local.batch_size}{shares}{devices}", tuple(rows), tuple(left_out))
 
 
 def methods_named(overrides: Sequence[str]) -> Mapping[str, type[Any]]:
