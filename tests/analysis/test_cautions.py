@@ -114,6 +114,25 @@ def test_outputs_that_are_no_numbers_are_named():
     assert not any("not finite" in line for line in cautions(method, held, State(), params, clients))
 
 
+class Padded(nn.Module):
+    """torch's encoder over padded texts: in evaluation its layers hand on nested tensors, which few operations take."""
+
+    def __init__(self):
+        super().__init__()
+        layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
+        self.embed, self.layers, self.last = nn.Embedding(9, 8), nn.TransformerEncoder(layer, 1), nn.Linear(8, 3)
+
+    def forward(self, ids):
+        return self.last(self.layers(self.embed(ids), src_key_padding_mask=ids == 0)[:, 0])
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+def test_layers_that_hand_on_nested_tensors_are_no_fault():
+    model = model_of(Padded(), example=torch.tensor([[1, 2, 3], [4, 0, 0]]))
+    params, method = model.initial_params(), METHODS["fiarse"]()
+    assert cautions(method, model, method.init(params), params, [Client(0, 0.9, 0, 0, LocalTraining())]) == []
+
+
 def test_what_a_model_divides_by_is_said_to_be_held_whole():
     layers = [nn.utils.parametrizations.weight_norm(nn.Linear(4, 8)) for _ in range(2)]
     model = model_of(nn.Sequential(layers[0], nn.Linear(8, 4), layers[1]), example=torch.ones(2, 4))

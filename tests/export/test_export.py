@@ -60,6 +60,51 @@ def test_outputs_agree(tmp_path, suffix, kind):
     assert [path.name for path in tmp_path.iterdir()] == [f"sub{suffix}"]
 
 
+class Views(nn.Module):
+    """Flattens by a number that its code has worked out."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.last = nn.Conv2d(1, 6, 3), nn.Linear(216, 4)
+
+    def forward(self, x):
+        return self.last(self.first(x).relu().view(-1, 216))
+
+
+def test_a_slice_whose_code_has_the_sizes_of_the_full_model_is_traced(tmp_path):
+    made = model_of(Views(), example=X[:2])
+    submodel = prefix(made, 0.5)
+    module = submodel_module(made, made.initial_params(), submodel)
+    done = export_submodel(module, submodel, X, tmp_path / "sub.pt2")
+    assert done.difference <= 1e-5
+    assert done.stored == submodel.num_held
+    again = torch.export.load(tmp_path / "sub.pt2").module()
+    torch.testing.assert_close(again(X[:3]), module(X[:3]))
+
+
+class Padded(nn.Module):
+    """torch's encoder over padded texts, which in evaluation gives zeros at the padding; and the mean of all."""
+
+    def __init__(self):
+        super().__init__()
+        layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
+        self.embed, self.layers, self.last = nn.Embedding(9, 8), nn.TransformerEncoder(layer, 1), nn.Linear(8, 4)
+
+    def forward(self, ids):
+        return self.last(self.layers(self.embed(ids), src_key_padding_mask=ids == 0).mean(1))
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+def test_a_padded_transformer_is_exported_as_it_is_trained(tmp_path):
+    ids = torch.arange(1, 9).repeat(6, 1)
+    ids[::2, 5:] = 0
+    made = model_of(Padded(), example=ids[:2])
+    submodel = prefix(made, 0.6)
+    module = submodel_module(made, made.initial_params(), submodel)
+    for suffix in (".pt2", ".safetensors"):
+        assert export_submodel(module, submodel, ids, tmp_path / f"sub{suffix}").difference <= 1e-5
+
+
 def test_a_mask_is_zero_off_the_mask_and_equal_on_it(tmp_path):
     made = model()
     params, submodel = made.initial_params(), submodel_of(made, "mask")

@@ -141,7 +141,8 @@ def _not_finite(model: Model, params: Params, submodel: Submodel) -> str | None:
 
     def note(name: str) -> Callable[[nn.Module, object, object], None]:
         def hook(layer: nn.Module, inputs: object, output: object) -> None:
-            if isinstance(output, Tensor) and output.is_floating_point() and not output.isfinite().all():
+            plain = isinstance(output, Tensor) and not output.is_nested  # of a fast path of torch's
+            if plain and output.is_floating_point() and not output.isfinite().all():
                 layers.append(name.partition(".parametrizations")[0])
 
         return hook

@@ -212,7 +212,7 @@ def trace_forward(module: nn.Module, example_inputs: Any) -> Trace:
     bare = [(name, layer) for name, layer in own.named_modules() if _bare(layer)]
     hooks = [layer.register_forward_pre_hook(_noting(trace, name)) for name, layer in bare]
     try:
-        with torch.no_grad(), fixed_draws(), _plain_kernels(), _Calls(trace), trace:
+        with torch.no_grad(), fixed_draws(), plain_kernels(), _Calls(trace), trace:
             outputs = call(own, example_inputs)
     except TooLong:
         raise ValueError(
@@ -243,7 +243,7 @@ def _noting(trace: Trace, name: str) -> Callable[[nn.Module, Any], None]:
 
 
 @contextmanager
-def _plain_kernels() -> Iterator[None]:
+def plain_kernels() -> Iterator[None]:
     """No kernel that does the work of a whole layer."""
     fast = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)

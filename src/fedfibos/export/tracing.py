@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+
 import torch
 from torch import Tensor, nn
 
@@ -29,10 +34,11 @@ def trace(
     any_number = torch.export.Dim.DYNAMIC if most is None else torch.export.Dim("batch", min=1, max=most)
     batch = {0: any_number} if any_batch else {}
     try:
-        if isinstance(examples, Tensor):
-            return torch.export.export(module, (examples,), dynamic_shapes=(batch,))
-        shapes = {name: batch for name in examples}
-        return torch.export.export(module, (), dict(examples), dynamic_shapes=shapes)
+        with _signature_of_its_class(module):
+            if isinstance(examples, Tensor):
+                return torch.export.export(module, (examples,), dynamic_shapes=(batch,))
+            shapes = {name: batch for name in examples}
+            return torch.export.export(module, (), dict(examples), dynamic_shapes=shapes)
     except Exception as error:  # torch raises whatever the network's code made it stumble over
         lines = [line.strip() for line in str(error).splitlines() if line.strip()]
         said = " ".join(lines[:2])[:300] or type(error).__name__
@@ -41,6 +47,20 @@ def trace(
             advice = f"sizes are taken from tensors, x.shape[0] and not len(x), or a batch size is given, and {advice}"
         count = "any number of" if any_batch else len(first_tensor(examples))
         raise ExportError(f"the network cannot be traced for {count} examples ({said}); {advice}") from error
+
+
+@contextmanager
+def _signature_of_its_class(module: nn.Module) -> Iterator[None]:
+    """A slice whose code gets the slice's sizes has a forward of its own, of any arguments: the tracer wants names."""
+    own = module.__dict__.get("forward")
+    if not isinstance(own, partial):
+        yield
+        return
+    own.__signature__ = inspect.signature(partial(type(module).forward, module))  # type: ignore[attr-defined]
+    try:
+        yield
+    finally:
+        del own.__signature__  # type: ignore[attr-defined]
 
 
 def contiguous(inputs: Inputs, count: int | None) -> Inputs:
