@@ -303,6 +303,22 @@ def test_a_model_that_does_not_train_on_the_example_is_cut_all_the_same():
     assert derive_axes(net, FEATURES[:1, 0]).sizes == {"0": 8}
 
 
+class Nothing(nn.Module):
+    """Has a tensor without an entry, as a layer of width 0 has."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.none = nn.Linear(9, 8), nn.Parameter(torch.zeros(0, 8))
+        self.classifier = nn.Linear(8, NUM_CLASSES)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.classifier(self.first(x) + self.none.sum())
+
+
+def test_a_tensor_without_entries_does_not_stop_the_derivation():
+    assert derive_axes(Nothing(), FEATURES[:, 0]).sizes == {"first": 8}
+
+
 class Twice(nn.Module):
     """One line of code splits channels, which are cut, and then inputs, which are not."""
 

@@ -141,8 +141,9 @@ def _not_finite(model: Model, params: Params, submodel: Submodel) -> str | None:
 
     def note(name: str) -> Callable[[nn.Module, object, object], None]:
         def hook(layer: nn.Module, inputs: object, output: object) -> None:
-            plain = isinstance(output, Tensor) and not output.is_nested  # of a fast path of torch's
-            if plain and output.is_floating_point() and not output.isfinite().all():
+            if not isinstance(output, Tensor) or output.is_nested:  # as a transformer's fast path hands on
+                return
+            if output.is_floating_point() and not output.isfinite().all():
                 layers.append(name.partition(".parametrizations")[0])
 
         return hook

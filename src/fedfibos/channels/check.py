@@ -215,7 +215,7 @@ def _randomise(module: nn.Module, generator: torch.Generator) -> None:
     """Values that tell channels apart: large enough for attention to be sharp; variances stay positive."""
     with torch.no_grad():
         for tensor in (*module.parameters(), *module.buffers()):
-            if isinstance(tensor, nn.Parameter) and tensor.dim() > 1:
+            if isinstance(tensor, nn.Parameter) and tensor.dim() > 1 and tensor.numel():
                 fan_in = tensor[0].numel()
                 tensor.copy_(torch.randn(tensor.shape, generator=generator) * 2 / fan_in**0.5)
             elif tensor.is_floating_point():
