@@ -19,6 +19,7 @@ from fedfibos.channels.fixed import channels_of, cut, fixed_tensors
 from fedfibos.channels.macs import mac_cost
 from fedfibos.channels.nested import Chain, chain
 from fedfibos.channels.resize import resize_module
+from fedfibos.common.copies import uncompiled
 from fedfibos.common.inputs import Inputs
 from fedfibos.params import Layout, Params, check_finite, check_module_itself, layout_of, maskable_names, params_of
 from fedfibos.probes.memory import changed_by_forward, check_own_memory
@@ -257,7 +258,7 @@ def model_of(
     normalised weight) is held whole by every client, as normalisation parameters are.
 
     Args:
-        module: The architecture with its initial values.
+        module: The architecture with its initial values. One of ``torch.compile`` is taken as it was before.
         maskable: Names of the tensors that selection ranks; see :func:`fedfibos.params.layout_of`.
         held: Without ``maskable``: modules or parameters that every client holds whole; see
             :func:`fedfibos.params.maskable_names`.
@@ -278,6 +279,7 @@ def model_of(
             it. The module fails on the example. Also what :func:`fedfibos.params.layout_of` raises.
     """
     check_module_itself(module)
+    module = uncompiled(module)
     if (nowhere := next((name for name, p in module.named_parameters() if p.is_meta), None)) is not None:
         raise ValueError(f"the model's parameters must have values, got {nowhere!r} on torch's meta device")
     check_own_memory(module)

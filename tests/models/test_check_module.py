@@ -13,6 +13,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from fedfibos.common.copies import uncompiled
 from fedfibos.model import model_of
 from fedfibos.models import check_module, encode
 from fedfibos.tasks.classification import check_scores
@@ -148,6 +149,16 @@ def test_a_class_encodes_by_a_static_method_and_not_by_one_of_its_modules(tmp_pa
     assert encode("encoding_of_the_test:Net", "data", {"width": 7}) == ("encoded", "data", 7)
     assert encode("encoding_of_the_test:Made", "data", {}) == ("Made", "data")
     assert encode("encoding_of_the_test:Plain", "data", {}) == "data"
+
+
+def test_a_compiled_module_is_taken_as_it_was_before():
+    """Its names are those of the module, and its code can get a slice's sizes."""
+    module = compiled()
+    model = model_of(module, example=torch.rand(2, 4))
+    assert model.module is module._orig_mod
+    assert model.layout.names == ("first.weight", "first.bias", "last.weight", "last.bias")
+    plain = Base()
+    assert uncompiled(plain) is plain
 
 
 class Sized2(Base):

@@ -31,6 +31,15 @@ def copy_module(module: nn.Module, made: dict[int, Any] | None = None) -> nn.Mod
     return copy.deepcopy(module, known)
 
 
+def uncompiled(module: nn.Module) -> nn.Module:
+    """The module that ``torch.compile`` was given; any other module itself.
+
+    A compiled one is compiled again in each copy and for each width, and its code cannot get a slice's sizes.
+    """
+    inner = module._modules.get("_orig_mod")
+    return module if inner is None or type(module).__name__ != "OptimizedModule" else inner
+
+
 def _computed(value: object) -> Iterator[Tensor]:
     """Tensors with a history: the value, or what it contains."""
     if isinstance(value, Tensor):

@@ -16,6 +16,7 @@ from torch import nn
 from fedfibos.analysis.accuracy import trained_norms
 from fedfibos.analysis.cautions import cautions
 from fedfibos.analysis.fitting import Work, examples_of, fits
+from fedfibos.common.copies import uncompiled
 from fedfibos.common.formatting import count_of
 from fedfibos.common.inputs import Inputs, check_inputs
 from fedfibos.common.norms import has_batch_norm, keeps_statistics
@@ -87,7 +88,9 @@ def build_world(
         split = split.to(torch.device(device))
     task = task_on(experiment, split)
     population = deal(experiment, split, warn)
-    module = initial_module(experiment, split, task, train)
+    made = initial_module(experiment, split, task, train)
+    if (module := uncompiled(made)) is not made:
+        warn("the model is trained as it is without torch.compile: each copy and each width would be compiled anew")
     check(experiment, split, task, population, module, train, test, warn)
     choice = experiment.model
     model = model_of(
