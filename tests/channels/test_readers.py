@@ -14,7 +14,7 @@ from fedfibos.channels.readers import GateSum, readers
 from fedfibos.channels.resize import resize_module
 from zoo import NUM_CLASSES, ZOO, images, tokens, zoo
 
-READING = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.ConvTranspose2d)
+READING = (nn.Linear, nn.modules.conv._ConvNd)
 
 
 def by_weights(module: nn.Module, axes: Axes, inputs: object, labels: Tensor) -> Tensor:
@@ -39,7 +39,7 @@ def gated(module: nn.Module, axes: Axes, gates: dict[str, Tensor]) -> list[torch
     for name, layer in module.named_modules():
         if not isinstance(layer, READING) or getattr(layer, "groups", 1) > 1:
             continue
-        dim = 0 if isinstance(layer, nn.ConvTranspose2d) else 1
+        dim = 0 if isinstance(layer, nn.modules.conv._ConvTransposeNd) else 1
         parts = axes.dims[f"{name}.weight" if name else "weight"][dim]
 
         def gate(layer: nn.Module, args: tuple[Tensor, ...], parts: tuple[Part, ...] = parts) -> tuple[Tensor, ...]:
@@ -178,6 +178,52 @@ def test_every_kind_of_layer_behind_every_normalisation(kind, norm):
     (expected,) = torch.autograd.grad(loss_under(module, axes, split(axes, gates), inputs, labels), gates)
     assert int((expected.abs() > 1e-7).sum()) > 0.6 * axes.num_units
     torch.testing.assert_close(by_weights(module, axes, inputs, labels), expected, rtol=1e-4, atol=1e-6)
+
+
+class Mean(nn.Module):
+    """Over all positions."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x.flatten(2).mean(2)
+
+
+IN_A_ROW = {
+    "one dimension": lambda: [
+        nn.Flatten(2),
+        nn.Conv1d(1, 8, 3),
+        nn.Tanh(),
+        nn.Conv1d(8, 6, 3),
+        nn.ConvTranspose1d(6, 6, 2),
+    ],
+    "three dimensions": lambda: [
+        nn.Unflatten(2, (2, 4)),
+        nn.Conv3d(1, 8, 3, padding=1),
+        nn.Tanh(),
+        nn.Conv3d(8, 6, 1),
+        nn.ConvTranspose3d(6, 6, 2),
+    ],
+    "transposed in groups": lambda: [
+        nn.Conv2d(1, 8, 3),
+        nn.PReLU(8),
+        nn.ConvTranspose2d(8, 12, 2, groups=4),
+        nn.Conv2d(12, 6, 1),
+    ],
+    "normalised over all": lambda: [nn.Conv2d(1, 6, 3), nn.LayerNorm([6, 6, 6]), nn.PReLU(6), nn.Conv2d(6, 6, 1)],
+}
+
+
+@pytest.mark.parametrize("name", IN_A_ROW)
+def test_convolutions_of_any_dimension(name):
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(3)
+        module = nn.Sequential(*IN_A_ROW[name](), Mean(), nn.Linear(6, NUM_CLASSES))
+    inputs, labels = images(), torch.arange(6) % NUM_CLASSES
+    axes = derive_axes(module, inputs)
+    gates = torch.ones(axes.num_units, requires_grad=True)
+    (expected,) = torch.autograd.grad(loss_under(module, axes, split(axes, gates), inputs, labels), gates)
+    assert len(expected) >= 10
+    assert float(expected.abs().min()) > 1e-6
+    torch.testing.assert_close(by_weights(module, axes, inputs, labels), expected, rtol=1e-4, atol=1e-7)
 
 
 HOOKED = [name for name in ZOO if name not in ("lstm", "transformer")]
