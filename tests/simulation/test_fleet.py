@@ -42,6 +42,7 @@ def test_shares_are_exact_and_the_deal_is_the_seeds():
 def test_clients_have_what_their_device_can_hold():
     world = build_world(experiment())
     fleet = world.population.fleet
+    assert fleet.short_of(20) == []
     by_class = dict(zip(("gateway", "phone", "watch"), fleet.fits, strict=True))
     for client in world.population.everyone(1):
         fit = fleet.fits[fleet.places[client.id]]
@@ -66,6 +67,9 @@ def test_who_cannot_hold_the_method_is_left_out_everywhere(tmp_path):
         "device 'phone' (8 clients) takes no part: a mask is trained in the shape of the whole model, which takes "
     )
     assert lines[1].startswith("device 'watch' (10 clients) takes no part: ")
+    assert lines[2] == (
+        "only 2 of 20 clients can take part: they are the cohort of every round, in place of federation.cohort = 5"
+    )
     assert final["devices"]["gateway"]["clients"] == 2
     assert final["devices"]["phone"] == {"clients": 8, "left_out": lines[0].partition("no part: ")[2]}
     assert list(final["global_accuracy"]["submodels"]) == ["1.0", "mean"]

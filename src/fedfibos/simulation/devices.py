@@ -64,6 +64,15 @@ class Fleet:
             if fit.capacity is None
         ]
 
+    def short_of(self, cohort: int) -> list[str]:
+        """A line where fewer clients take part than a cohort has."""
+        if len(self.ids) >= cohort:
+            return []
+        return [
+            f"only {len(self.ids)} of {count_of(len(self.places), 'client')} can take part: they are the cohort of every "
+            f"round, in place of federation.cohort = {cohort}"
+        ]
+
     def record(self) -> dict[str, Any]:
         """For ``final.json``: class -> what its clients held in the first round, or why they took no part."""
         return {fit.device.name: {"clients": self.count(n), **describe_fit(fit)} for n, fit in enumerate(self.fits)}

@@ -109,9 +109,10 @@ def build_world(
         warn(line)
     if experiment.federation.devices:
         found = fits(method, model, experiment.federation.devices, work_of(experiment, split, population))
-        population = population.with_fleet(fleet_of(found, len(population), experiment.seed))
-        for line in population.fleet.left_out() if population.fleet is not None else ():
+        fleet = fleet_of(found, len(population), experiment.seed)
+        for line in (*fleet.left_out(), *fleet.short_of(experiment.federation.cohort)):
             warn(line)
+        population = population.with_fleet(fleet)
     return World(method, model, population, split)
 
 
