@@ -69,8 +69,8 @@ class Fleet:
         if len(self.ids) >= cohort:
             return []
         return [
-            f"only {len(self.ids)} of {count_of(len(self.places), 'client')} can take part: they are the cohort of every "
-            f"round, in place of federation.cohort = {cohort}"
+            f"only {len(self.ids)} of {count_of(len(self.places), 'client')} can take part: they are the cohort of "
+            f"every round, in place of federation.cohort = {cohort}"
         ]
 
     def record(self) -> dict[str, Any]:
