@@ -107,3 +107,24 @@ def test_their_settings_are_explained():
     assert [setting.key.rpartition(".")[2] for setting in group.settings] == [
         "name", "share", "memory", "macs_per_second", "examples_per_second", "seconds", "bytes",
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("written", ["array", "tables"])
+def test_an_override_may_set_some_limits_of_some_classes(tmp_path, written):
+    """The others stay; classes that are given with their shares replace all of them."""
+    file = tmp_path / "fleet.toml"
+    base = 'method.name = "heterofl"\ndata.name = "digits"\nmodel.name = "mlp"\nlocal = { steps = 1, lr = 0.1 }\n'
+    base += "[federation]\nclients = 4\ncohort = 2\nrounds = 1\n"
+    rows = 'share = 0.5\nmemory = "2 MB"\n', "share = 0.5\nbytes = 7\n"
+    heads = [
+        f'[[federation.devices]]\nname = "{n}"\n' if written == "array" else f"[federation.devices.{n}]\n" for n in "ab"
+    ]
+    file.write_text(base + "".join(head + row for head, row in zip(heads, rows, strict=True)))
+    a, b = load_experiment(
+        file, ["federation.devices.a.memory=5 MB", "federation.devices.a.bytes=9"]
+    ).federation.devices
+    assert (a, b) == (Device("a", 0.5, memory=5_000_000, bytes=9), Device("b", 0.5, bytes=7))
+    (only,) = load_experiment(file, ["federation.devices={a={share=1.0}}"]).federation.devices
+    assert only == Device("a", 1.0)
+    with pytest.raises(ExperimentError, match=r"federation\.devices\.c\.share is missing"):
+        load_experiment(file, ["federation.devices.c.memory=5 MB"])
