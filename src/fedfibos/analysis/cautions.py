@@ -17,6 +17,7 @@ from fedfibos.method import Cautious, Method, extract_submodel
 from fedfibos.model import Model
 from fedfibos.params import Params
 from fedfibos.probes.probabilities import probability_cautions
+from fedfibos.probes.reach import reach_cautions
 from fedfibos.probes.state import state_cautions
 from fedfibos.submodel import Submodel, budget, held_maskable, holding
 from fedfibos.types import Client, State
@@ -100,6 +101,7 @@ def _of_the_model(model: Model) -> list[str]:
         return []
     lines = [_held_whole(model)] if model.whole else []
     lines += state_cautions(model.module, model.example)
+    lines += reach_cautions(model.module, model.example)
     if model.task.gives != "logits":
         return lines
     applied = "sigmoid" if model.task.name == "multilabel" else "softmax"

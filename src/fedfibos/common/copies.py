@@ -36,8 +36,11 @@ def uncompiled(module: nn.Module) -> nn.Module:
 
     A compiled one is compiled again in each copy and for each width, and its code cannot get a slice's sizes.
     """
-    inner = module._modules.get("_orig_mod")
-    return module if inner is None or type(module).__name__ != "OptimizedModule" else inner
+    if type(module).__name__ != "OptimizedModule":  # whose own module takes seconds to import
+        return module
+    inner = module._orig_mod
+    assert isinstance(inner, nn.Module)
+    return inner
 
 
 def _computed(value: object) -> Iterator[Tensor]:
