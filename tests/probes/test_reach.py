@@ -72,7 +72,13 @@ def frozen(net: Net, h: Tensor) -> Tensor:
     return net.extra(h)
 
 
+def marked(net: Net, h: Tensor) -> Tensor:
+    """A tensor of this pass alone, as libraries mark inputs that gradients are to go through."""
+    return h + torch.ones(6, requires_grad=True)
+
+
 SOUND = {
+    "made in forward": Net(marked),
     "plain": Net(),
     "batch norm": Net(frozen, extra=nn.BatchNorm1d(6)),
     "around a layer by chance": Net(by_chance, extra=nn.Linear(6, 6)),

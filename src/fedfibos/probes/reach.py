@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 
 import torch
@@ -34,13 +35,16 @@ def reach_cautions(module: nn.Module, example: Inputs) -> list[str]:
 def _of_gradients(module: nn.Module, example: Inputs) -> Iterator[str]:
     trial = TrialCopy(module)
     reached: dict[int, Tensor] = {}
+    times: Counter[int] = Counter()
     for seed in range(SEEDS):
         trial.put_back()
         with torch.enable_grad(), fixed_draws(seed):
             outputs = forward(trial.module.train(), example)
-        reached |= {id(leaf): leaf for leaf in _leaves(outputs)}
+        leaves = {id(leaf): leaf for leaf in _leaves(outputs)}
+        reached |= leaves
+        times.update(leaves.keys())
     own = {id(parameter): name for name, parameter in trial.module.named_parameters()}
-    if strangers := [leaf for key, leaf in reached.items() if key not in own]:
+    if strangers := [leaf for key, leaf in reached.items() if key not in own and times[key] > 1]:
         more = f" and {len(strangers) - 1} more" if len(strangers) > 1 else ""
         yield (
             f"the model computes with a tensor of shape {tuple(strangers[0].shape)}{more} that needs a gradient and is "
