@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -134,6 +136,15 @@ def test_a_class_whose_seconds_no_later_slice_would_keep_is_left_out():
         "its seconds a round cannot be kept: the operations of this model are no product of its widths"
     )
     assert free.capacity == 1.0
+
+
+def test_numbers_beyond_those_of_a_float_are_the_largest():
+    fast = {"seconds": 1e200, "macs_per_second": 1e200}
+    assert dict(fit(HeteroFL(), bytes=9_000, **fast).limits)["macs"] == int(sys.float_info.max)
+    often = {"seconds": 1e200, "examples_per_second": 1e200}
+    assert dict(fit(HeteroFL(), bytes=9_000, **often).limits)["macs"] == int(sys.float_info.max)
+    assert fit(HeteroFL(), macs_per_second=1e-320).seconds == sys.float_info.max
+    assert fit(HeteroFL(), examples_per_second=1e-320).seconds == sys.float_info.max
 
 
 def test_a_model_without_channels_to_cut_is_named():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Sequence
 from copy import copy
 from dataclasses import dataclass, replace
@@ -28,6 +29,10 @@ PASSES = 3
 
 CAPACITIES = (*(n / 10 ** (2 + e) for e in (4, 3, 2, 1) for n in range(100, 1000)), 1.0)
 """The capacities that a device may be given, ascending: numbers of three digits."""
+
+
+LARGEST = sys.float_info.max
+"""Of seconds and operations: JSON has no infinity."""
 
 
 @dataclass(frozen=True)
@@ -207,9 +212,9 @@ class Costs:
 def round_seconds(device: Device, cost: Cost, examples: int, whole_macs: int) -> float | None:
     """Seconds of a round's local training; None where the device has no speed."""
     if device.macs_per_second is not None:
-        return PASSES * examples * cost.macs / device.macs_per_second
+        return min(PASSES * examples * cost.macs / device.macs_per_second, LARGEST)
     if device.examples_per_second is not None:
-        return examples / device.examples_per_second * cost.macs / whole_macs
+        return min(examples / device.examples_per_second * cost.macs / whole_macs, LARGEST)
     return None
 
 
@@ -296,8 +301,9 @@ def _limits(device: Device, first: Cost, costs: Costs) -> dict[Bounded, int]:
         limits["bytes"] = first.bytes_down + first.bytes_up
     if device.seconds is not None:
         if device.macs_per_second is not None:
-            limits["macs"] = math.floor(device.seconds * device.macs_per_second / PASSES / costs.work.examples)
+            macs = device.seconds * device.macs_per_second / PASSES / costs.work.examples
+            limits["macs"] = math.floor(min(macs, LARGEST))
         elif device.examples_per_second is not None:
             share = device.seconds * device.examples_per_second / costs.work.examples
-            limits["macs"] = math.floor(share * costs.whole_macs)
+            limits["macs"] = math.floor(min(share * costs.whole_macs, LARGEST))
     return limits
