@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from torch import nn
 
 from fedfibos.model import model_of
 from fedfibos.models import build
@@ -28,3 +29,21 @@ def test_of_a_resnet_the_outline_is_a_kilobyte():
     example = torch.zeros(2, 3, 32, 32)
     model = model_of(build("resnet18", num_classes=10, input_shape=(3, 32, 32)), example=example)
     assert len(encode_outline(outline_of(model))) < 1200
+
+
+class OptimizedModule(nn.Module):
+    """Named, and made, as what ``torch.compile`` gives."""
+
+    def __init__(self, inner):
+        super().__init__()
+        self._orig_mod = inner
+
+    def forward(self, x):
+        return self._orig_mod(x)
+
+
+def test_a_compiled_model_of_a_client_is_the_servers():
+    plain = nn.Sequential(nn.Linear(4, 8), nn.Linear(8, 3))
+    outline = outline_of(model_of(OptimizedModule(plain), example=torch.zeros(2, 4)))
+    assert outline.layout.names == ("0.weight", "0.bias", "1.weight", "1.bias")
+    assert outline.model(OptimizedModule(plain)).module is plain

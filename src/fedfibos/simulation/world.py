@@ -37,6 +37,7 @@ from fedfibos.model import Model, model_of
 from fedfibos.models import build, check_module, check_test_inputs, encode, outputs_of
 from fedfibos.params import Params
 from fedfibos.privacy.refusals import unused
+from fedfibos.probes.bounds import bound_cautions
 from fedfibos.simulation.devices import fleet_of
 from fedfibos.simulation.population import Parts, Population
 from fedfibos.simulation.private import check_private
@@ -262,6 +263,8 @@ def check(
         check_test_inputs(module, train, test)
     with naming(f"task.name = {experiment.task.name!r}"):
         try_task(task, outputs_of(module, train), targets)
+    for line in bound_cautions(module, train, split.train.labels) if task.gives == "values" else ():
+        warn(line)
     if keeps_statistics(module):
         trained_norms(module)  # said before the first round, not at its evaluation
     if has_batch_norm(module) and experiment.local.batch_size == 1:

@@ -14,6 +14,7 @@ from torch import nn
 
 from fedfibos.channels.axes import Axes
 from fedfibos.channels.costs import Cost
+from fedfibos.common.copies import uncompiled
 from fedfibos.common.inputs import Inputs
 from fedfibos.common.unallocated import without_values
 from fedfibos.model import Model
@@ -54,6 +55,7 @@ class Outline:
         """
         if self.axes.sites and self.made_with != versions():
             raise ValueError(f"places in code were noted with {self.made_with}, this is {versions()}")
+        module = uncompiled(module)  # as the server's is
         shapes = {name: tuple(tensor.shape) for name, tensor in (*module.named_parameters(), *module.named_buffers())}
         for name, shape in zip(self.layout.names, self.layout.shapes, strict=True):
             if shapes.get(name) != shape:
