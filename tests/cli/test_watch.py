@@ -94,6 +94,17 @@ def test_a_simulation_is_shown_by_the_seeds_own_cohorts(tmp_path):
     assert any(line.split()[:1] == ["mean"] and f"{100 * local:.1f} %" in line for line in lines)
 
 
+@pytest.mark.parametrize(("on_record", "took"), [("false", "–"), ("true", "4")])
+def test_who_of_a_fleet_of_devices_took_part_is_not_said_where_it_is_not_known(tmp_path, on_record, took):
+    """Their capacities are known only once the model is built; a 0 would be wrong."""
+    devices = 'federation.devices=[{name="a", share=0.5}, {name="b", share=0.5, bytes="40 kB"}]'
+    overrides = ("federation.rounds=2", "federation.cohort=2", "local.steps=1", "method.name=heterofl", devices)
+    experiment = load_experiment("experiments/digits/fedfibos.toml", [*overrides, f"run.client_records={on_record}"])
+    simulate(experiment, tmp_path / "run", workers=1)
+    rows = {line.split()[0]: line.split()[1:] for line in shown(tmp_path / "run") if line.split()}
+    assert rows["mean"][:2] == [took, "0" if took == "4" else "–"]
+
+
 def test_it_is_live_until_the_run_is_finished(fleet):
     console = Console(file=io.StringIO(), width=80, force_terminal=True, color_system=None)
     watching = threading.Thread(target=watch_run, args=(fleet, False, console, 0.01), daemon=True)

@@ -91,14 +91,17 @@ def _classes(following: Following) -> Table:
     def in_words(numbers: Mapping[str, Any], key: str) -> str:
         return "–" if numbers.get(key) is None else measure.text(numbers[key])
 
+    def counted(number: int) -> str:
+        return str(number) if following.tells_who else "–"
+
     submodels = evaluation.get("global", {}).get("submodels", {})
     local = evaluation.get("local", {}).get("by_capacity", {})
     for capacity in sorted({*seen.devices, *_capacities(submodels)}, reverse=True):
-        key, took, away = str(capacity), seen.devices[capacity], seen.turned_away[capacity]
-        table.add_row(f"{capacity:g}", str(took), str(away), in_words(submodels, key), in_words(local, key))
-    took, away = seen.devices.total(), seen.turned_away.total()
+        key, took, away = str(capacity), counted(seen.devices[capacity]), counted(seen.turned_away[capacity])
+        table.add_row(f"{capacity:g}", took, away, in_words(submodels, key), in_words(local, key))
+    took, away = counted(seen.devices.total()), counted(seen.turned_away.total())
     own = evaluation.get("local", {})
-    table.add_row("mean", str(took), str(away), in_words(submodels, "mean"), in_words(own, "mean"), style="bold")
+    table.add_row("mean", took, away, in_words(submodels, "mean"), in_words(own, "mean"), style="bold")
     table.add_row("whole model", "", "", in_words(evaluation.get("global", {}), "full"), "")
     return table
 

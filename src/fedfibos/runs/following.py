@@ -104,6 +104,12 @@ class Following:
             self._capacities = self._experiment.capacities()
 
     @property
+    def tells_who(self) -> bool:
+        """Whether it is known which capacities took part: not of devices in their own units, unless rounds say it."""
+        by_units = self._experiment is not None and self._capacities is None
+        return not by_units or self.seen.devices.total() > 0
+
+    @property
     def finished(self) -> bool:
         """Whether its results are there."""
         return (self.run / FINAL).exists()
