@@ -193,6 +193,23 @@ def test_distances_from_prototypes_are_followed():
     assert derive_axes(Prototypes(), FEATURES[:, 0]).sizes == {"first": 8}
 
 
+class Gated(nn.Module):
+    """Mixes positions by a convolution of width 1 over them, channel by channel (gMLP)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.norm, self.mix = nn.Linear(9, 16), nn.LayerNorm(8), nn.Conv1d(5, 5, 1)
+        self.classifier = nn.Linear(8, NUM_CLASSES)
+
+    def forward(self, x: Tensor) -> Tensor:
+        value, gate = self.first(x).chunk(2, -1)
+        return self.classifier((value * self.mix(self.norm(gate))).mean(1))
+
+
+def test_channels_that_a_convolution_takes_one_by_one_are_cut():
+    assert derive_axes(Gated(), FEATURES).sizes == {"first": 8}
+
+
 class Routed(nn.Module):
     """Every example goes through one of two experts, and is written back to its place."""
 

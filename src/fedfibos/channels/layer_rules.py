@@ -63,8 +63,12 @@ def convolution(reader: Reader, result: Tensor, x: Tensor, weight: Tensor, bias:
     transposed, groups = bool(rest[3]), int(rest[5])
     dims, kernel, spatial = list(reader.dims(x)), reader.dims(weight), weight.dim() - 2
     at = x.dim() - spatial - 1
-    for dim in (*dims[at + 1 :], *kernel[2:]):
-        reader.keep_whole(dim, "takes them for positions")
+    places = [constant(size) for size in result.shape[at + 1 :]]
+    if max(weight.shape[2:]) == max(rest[0]) == 1 and not any(rest[1]) and result.shape[at + 1 :] == x.shape[at + 1 :]:
+        places = dims[at + 1 :]  # of kernels of one position each stays by itself
+    else:
+        for dim in (*dims[at + 1 :], *kernel[2:]):
+            reader.keep_whole(dim, "takes them for positions")
     inside, (first, second) = dims[at], kernel[:2]
     if groups == 1:
         reader.unite(inside, first if transposed else second)
@@ -73,8 +77,7 @@ def convolution(reader: Reader, result: Tensor, x: Tensor, weight: Tensor, bias:
         outside = grouped(reader, (inside, first, second), groups, x.shape[at], result.shape[at], transposed)
     if bias is not None:
         reader.unite(outside, reader.dims(bias)[0])
-    out = [*dims[:at], outside, *(constant(size) for size in result.shape[at + 1 :])]
-    return out
+    return [*dims[:at], outside, *places]
 
 
 def grouped(reader: Reader, dims: Sequence[Dim], groups: int, ins: int, outs: int, transposed: bool) -> Dim:
