@@ -13,7 +13,9 @@ from tiny_cifar import (
 )
 
 from fedfibos.data import DATA_SETS, catalogue, load
+from fedfibos.data.images import TensorData
 from fedfibos.data.mnist import FASHION_MNIST
+from fedfibos.data.split import Split, unseen_classes
 
 
 def test_digits_are_split_once_and_for_all():
@@ -70,3 +72,16 @@ def test_the_data_folder_is_the_argument_then_the_environment(tmp_path, monkeypa
         load("cifar10")
     with pytest.raises(FileNotFoundError, match=r"absent, which is not a folder"):
         load("cifar10", tmp_path / "absent")
+
+
+@pytest.mark.parametrize(
+    ("labels", "said"),
+    [
+        ([0, 1, 2, 3], []),
+        ([0, 0, 3, 3], ["2 of 4 classes have no training example ('b', 'c')"]),
+        ([2, 2, 2, 2], ["all training examples are of class 'c': there is nothing to learn"]),
+    ],
+)
+def test_classes_without_a_training_example_are_said(labels, said):
+    train, test = (TensorData(torch.zeros(4, 2), torch.tensor(of)) for of in (labels, [0, 1, 2, 3]))
+    assert unseen_classes(Split(train, test, ("a", "b", "c", "d"))) == said

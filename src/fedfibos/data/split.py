@@ -143,6 +143,18 @@ class Split:
         )
 
 
+def unseen_classes(split: Split) -> list[str]:
+    """A line where classes have no training example, or a single one has all of them."""
+    counts = torch.bincount(split.train.labels.cpu(), minlength=len(split.classes))
+    seen, unseen = counts.nonzero().flatten().tolist(), (counts == 0).nonzero().flatten().tolist()
+    if len(seen) == 1:
+        return [f"all training examples are of class {split.classes[seen[0]]!r}: there is nothing to learn"]
+    if not unseen:
+        return []
+    named = ", ".join(repr(split.classes[number]) for number in unseen[:3]) + (", ..." if len(unseen) > 3 else "")
+    return [f"{len(unseen)} of {len(split.classes)} classes have no training example ({named})"]
+
+
 def checked_images(
     pixels: NDArray[np.uint8],
     labels: NDArray[np.integer],

@@ -31,7 +31,7 @@ from fedfibos.data.forms.form import form_of
 from fedfibos.data.forms.targets import CLASSES
 from fedfibos.data.matching import matching_test_split, own_test_split, proportional_test_split
 from fedfibos.data.partition import BY_CLASS, Scheme, partition
-from fedfibos.data.split import check_parts
+from fedfibos.data.split import check_parts, unseen_classes
 from fedfibos.method import Method
 from fedfibos.model import Model, model_of
 from fedfibos.models import build, check_module, check_test_inputs, encode, outputs_of
@@ -88,6 +88,8 @@ def build_world(
     if torch.device(device).type != "cpu":
         split = split.to(torch.device(device))
     task = task_on(experiment, split)
+    for line in unseen_classes(split) if task.classes else ():
+        warn(line)
     population = deal(experiment, split, warn)
     made = initial_module(experiment, split, task, train)
     if (module := uncompiled(made)) is not made:
