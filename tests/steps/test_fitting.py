@@ -107,3 +107,11 @@ def test_inputs_of_another_shape_than_the_models():
 )
 def test_what_is_no_module_that_can_be_trained(made, message):
     assert said(TensorData(X, Y), made) == message
+
+
+def test_what_a_model_raises_on_inputs_of_its_own_kind_is_let_be():
+    """And where its example is several inputs by position, which no data set gives."""
+    other = TensorData(X[:, :3], Y)
+    for data, example in ((TensorData(X[:, :3], Y), (X[:2],)), (other, None)):
+        with pytest.raises(RuntimeError, match=r"^mat1 and mat2 shapes cannot be multiplied \(12x3 and 5x4\)$"):
+            train(data, example=example)

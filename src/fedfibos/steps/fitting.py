@@ -72,7 +72,9 @@ def misfit(error: Exception, inputs: Inputs, example: Inputs | None) -> str | No
         inputs: The batch.
         example: What the model is known to take.
     """
-    if example is None or isinstance(error, torch.OutOfMemoryError) or described(inputs) == described(example):
+    if not isinstance(example, Tensor | dict) or isinstance(error, torch.OutOfMemoryError):
+        return None
+    if described(inputs) == described(example):
         return None
     kinds = f"an example is {described(inputs)}, one of the batch that the model was made with {described(example)}"
     return f"the model fails on the data ({describe_error(error)}); {kinds}"
