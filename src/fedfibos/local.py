@@ -20,7 +20,7 @@ from fedfibos.model import Model
 from fedfibos.params import Params
 from fedfibos.steps.drift import pull_of
 from fedfibos.steps.faulty_inputs import faulty_inputs
-from fedfibos.steps.fitting import check_data, check_outputs, misfit
+from fedfibos.steps.fitting import check_data, check_outputs, largest_class, misfit
 from fedfibos.steps.loss import counted_of, loss_of
 from fedfibos.steps.nested import Constrain, drawn_members, enter, spread_out, take_over
 from fedfibos.submodel import Submodel
@@ -150,7 +150,8 @@ def local_training(
     pull = pull_of(client, work.layout, start, trained)
     counted = counted_of(submodel, model, work.layout, local, data.labels)
     loss = loss_of(model.task, local, data.labels, model.device)
-    run_pass = _Passes(model, work, submodel, trained, client, loss, constrain, observe)
+    largest = largest_class(data.labels, model.task)
+    run_pass = _Passes(model, work, submodel, trained, client, largest, loss, constrain, observe)
     total_loss = torch.zeros((), dtype=torch.float64, device=model.device)
 
     def step(inputs: Inputs, labels: Tensor) -> None:
@@ -210,6 +211,7 @@ class _Passes:
     submodel: Submodel
     trained: Tensor
     client: Client
+    largest: int | None
     loss: Loss
     constrain: Constrain | None
     observe: Observe | None
@@ -242,7 +244,7 @@ class _Passes:
             if (why := misfit(error, inputs, self.model.example)) is None:
                 raise
             raise ValueError(f"client {self.client.id}: {why}") from error
-        check_outputs(outputs, labels, self.model.task)
+        check_outputs(outputs, labels, self.largest)
         return outputs
 
 

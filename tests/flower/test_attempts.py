@@ -224,7 +224,7 @@ def test_data_that_cannot_be_trained_on_are_found_before_a_round(tmp_path, caplo
         1: (lambda inputs: inputs * torch.nan, "its data: 240 of 240 examples hold nan"),
         BAD: (
             lambda inputs: inputs[:, :, :4, :4].reshape(-1, 16),
-            "a first step on its examples fails with RuntimeError: ",
+            "a first step on its examples fails: the model fails on the data (RuntimeError: Expected 3D",
         ),
         3: (gone, "OSError: disk gone (examples 0 to 238 cannot be made a batch)"),
     }

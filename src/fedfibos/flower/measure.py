@@ -217,6 +217,9 @@ def try_one_batch(task: FleetTask, capacity: float, data: Dataset) -> None:
         upload = train_on_device(task, params, submodel, client)
     except LocalTrainingError as error:
         raise WireError(f"a first step on its examples fails: {error}") from None
+    except ValueError as error:  # of its examples and the model; here the client has no number yet
+        said = str(error).removeprefix(f"client {client.id}: ")
+        raise WireError(f"a first step on its examples fails: {said}") from error
     except Exception as error:
         raise WireError(f"a first step on its examples fails with {describe_error(error)}") from error
     if found := fault(upload, signed=signed_by(task.method, task.model.task)):

@@ -39,13 +39,20 @@ def check_data(data: Any, task: Task) -> None:
         raise ValueError(f"labels must be classes, from 0 on, got {least}")
 
 
-def check_outputs(outputs: Any, labels: Tensor, task: Task) -> None:
+def largest_class(labels: Tensor, task: Task) -> int | None:
+    """The largest class among a client's labels, read once for a training; None where the task has no classes."""
+    return int(labels.max()) if task.classes and len(labels) else None
+
+
+def check_outputs(outputs: Any, labels: Tensor, largest: int | None) -> None:
     """Raise ValueError for outputs of a batch that no loss can be taken of.
+
+    No value of a tensor is read: a step may be recorded, and a GPU's would be waited for.
 
     Args:
         outputs: The model's.
         labels: The batch's targets.
-        task: What is trained for.
+        largest: The client's largest class; None where the task has no classes.
     """
     if not isinstance(outputs, Tensor):
         raise ValueError(f"the model must return one tensor of outputs, got {_kind(outputs)}")
@@ -54,13 +61,13 @@ def check_outputs(outputs: Any, labels: Tensor, task: Task) -> None:
         raise ValueError(f"the model must make logits of every example of a batch, got them of {got}")
     if not outputs.requires_grad:
         raise ValueError("the model's outputs must have a gradient, got detached ones, or ones made under no_grad")
-    if not task.classes:
+    if largest is None:
         return
     if outputs.dim() != 2 or not outputs.is_floating_point():
         got = f"{outputs.dtype} of shape {tuple(outputs.shape)}"
         raise ValueError(f"the model must make one score a class, shape ({len(labels)}, classes), got {got}")
     scores = outputs.shape[1]
-    if labels.device.type == "cpu" and (largest := int(labels.max())) >= scores:  # nobody waits for a GPU here
+    if largest >= scores:
         raise ValueError(f"labels must be in 0..{scores - 1}, as the model makes {scores} scores, got {largest}")
 
 
