@@ -196,8 +196,9 @@ def test_what_the_findings_say_of_a_difference(monkeypatch):
 def test_the_records_of_the_studies_are_what_their_files_plan():
     """A default that moves on must not make a committed number another experiment's."""
     compared = 0
-    for path in sorted((ROOT / "experiments" / "small").glob("*.toml")):
-        folder = ROOT / "results" / "small" / path.stem
+    studies = sorted((ROOT / "experiments" / "small").glob("*.toml"))
+    for path in (*studies, ROOT / "experiments" / "as-published" / "heterofl-mnist.toml"):
+        folder = ROOT / "results" / path.parent.name / path.stem
         planned = {run.folder: run.experiment for run in load_study(path).runs}
         for config in stored_below(folder, "config.toml"):
             assert experiment_of(config.parent) == planned[config.parent.relative_to(folder)], config.parent

@@ -258,10 +258,9 @@ def three(study: Study, hundred: Study, digits: Study) -> list[str]:
             "model, over the submodels and with the smallest.",
         ),
         claim(
-            all(found is not None and found.mean > 0.02 for found in classes)
-            and [verdict(found) for found in classes[3:]] == ["ahead"] * 3,
-            "On CIFAR-100, at the rates of CIFAR-10, it is ahead of FIARSE under the Dirichlet split, by more than two "
-            "points everywhere. With twenty classes a client the means are as far apart.",
+            all(found is not None and verdict(found) == "ahead" and found.mean > 0.03 for found in classes),
+            "On CIFAR-100, at the rates of CIFAR-10, it is ahead of FIARSE under both splits that were run, by more "
+            "than three points in the full model, over the submodels and with the smallest.",
         ),
         "And with two classes a client? FIARSE with nested steps has the same training. Over the submodels, "
         f"the gain of nested steps for FIARSE is {_gain(training)}. The gain of saliency over FIARSE with nested steps "
@@ -371,8 +370,8 @@ With two classes a client this method is ahead of FIARSE in the full model and o
 server it is ahead by more than five points, with the smallest submodels too. It sends the same bytes, and its submodels
 are smaller networks. Under Dirichlet splits masks chosen by *saliency*, Fisher information times the squared parameter,
 are ahead of FIARSE, with nested steps too. With momentum at the server they are also ahead of FIARSE trained alike, and
-come within about two points of FedAvg that trains the whole model everywhere. They are ahead of FIARSE on CIFAR-100
-too.
+come within about two points of FedAvg that trains the whole model everywhere. On CIFAR-100 they are ahead of FIARSE
+under both splits that were run.
 
 ![Accuracy minus FIARSE's in points, with 95 % intervals: a row for each method and data set](../findings.svg)
 
@@ -401,8 +400,8 @@ WHAT_TO_USE = (
             ],
             [
                 "bytes, while the whole model fits in memory",
-                '`fedfibos` with `preset = "recommended"` and `local.nested = 0.5`; under Dirichlet splits also a '
-                "momentum of 0.5 at the server and a lower rate",
+                '`fedfibos` with `preset = "recommended"`, `local.nested = 0.5`, a momentum of 0.5 at the server and a '
+                "lower rate",
                 "claim 3",
             ],
             [
@@ -420,7 +419,8 @@ NOT_SHOWN = """## What is not shown
 
 - Nothing here is at the paper's scale (ResNet-18, RoBERTa). The order of methods and the reasons for it can be
   compared with the paper, but not the numbers.
-- No published number was reproduced in its own setting. The cheapest is HeteroFL's smallest model alone on CIFAR-10. It
+- One published number was reproduced in its own setting, [HeteroFL on
+  MNIST](protocols.md#a-published-number-run-again). The cheapest on CIFAR-10 is HeteroFL's smallest model alone. It
   takes 800 rounds of 10 clients with 250 steps each: two million steps of a small ResNet.
 - No run was made on a GPU.
 - Learning rates, and the momentum at the server, were tuned on one seed and one split of CIFAR-10. CIFAR-100 has the

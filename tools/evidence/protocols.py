@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from evidence import published
 from evidence.tables import TITLES, table
 from evidence.words import claim
 from fedfibos.report.paper import paper_figures
@@ -15,7 +16,7 @@ from fedfibos.runs.files import AUDIT
 from fedfibos.runs.stored import stored_below, stored_bytes
 
 OTHERS = ("heterofl", "fedrolex", "fedbrb", "fiarse")
-NAMES = {**TITLES, "fedavg": "FedAvg, every client full-size"}
+NAMES = TITLES
 STATISTICS = {
     "recalibrated": "training data",
     "shuffled": "test batch, shuffled",
@@ -53,7 +54,8 @@ def page(small: Path) -> str:
         for found in stored_below(small / "cifar10-protocols", AUDIT)
         if found.parent.name == "seed-0"
     }
-    return "\n\n".join([INTRODUCTION, *measured(audits), *printed(), REST]) + "\n"
+    again = published.section(small.parent / "as-published")
+    return "\n\n".join([INTRODUCTION, *measured(audits), *again, *printed(), REST]) + "\n"
 
 
 def measured(audits: Mapping[str, Mapping[str, Any]]) -> list[str]:
