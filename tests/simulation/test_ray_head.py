@@ -34,9 +34,9 @@ STUDY = """
 base = "base.toml"
 seeds = [3]
 [all]
-federation.rounds = 500
+federation.rounds = 800
 local.steps = 1
-evaluation.every = 500
+evaluation.every = 800
 run.checkpoint_every = 20
 [grid.method.same]
 local.momentum = 0.0
