@@ -176,7 +176,7 @@ def test_the_clusters_head_node_dies_in_the_middle_of_a_study(cluster, tmp_path,
         states.update(outcome.state for outcome in outcomes)
         return all(outcome.final is not None for outcome in outcomes)
 
-    wait_for(everything, 240)
+    wait_for(everything, 480)
     assert {"done"} <= states <= {"done", "finished", "busy"}
     assert command.rounds.read_text().splitlines()[:DIES_AFTER] == begun
     whole = run_study(study, tmp_path / "whole", SweepProgress(), workers=1)
