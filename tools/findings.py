@@ -10,25 +10,18 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from evidence import ag_news, cifar10, cifar100, digits, front, nested, pretrained, protocols, theory
+from evidence import ag_news, cifar10, cifar100, digits, front, nested, overview, pretrained, protocols, theory
 from evidence.forest import forest
 from evidence.records import (
     load_ablation,
-    load_ag_news,
-    load_ag_news_tuned,
-    load_cifar10,
-    load_cifar100,
     load_deep,
-    load_dense,
     load_devices,
     load_digits_tuning,
-    load_heterogeneity,
-    load_nested,
-    load_normalised,
     load_pretrained,
     load_pretrained_images,
     load_settings,
 )
+from evidence.studies import load_studies
 from evidence.trend import trend
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -38,19 +31,10 @@ DOCS = ROOT / "docs"
 def pages(results: Path) -> Mapping[str, str]:
     """File below ``docs`` -> its whole text, from the folder of the records."""
     small = results / "small"
-    studies = front.Studies(
-        load_cifar10(small),
-        load_dense(small),
-        load_nested(small),
-        load_normalised(small),
-        load_cifar100(small),
-        load_ag_news(small),
-        load_ag_news_tuned(small),
-        load_heterogeneity(small, digits.SPLITS),
-    )
+    studies = load_studies(small, digits.SPLITS)
     return {
         "trend.svg": trend(studies.digits, {name: digits.NAMES[name] for name in digits.TREND}, "fiarse"),
-        "findings.svg": forest(front.groups(studies)),
+        "findings.svg": forest(overview.groups(studies)),
         "explanation/findings.md": front.page(studies),
         "explanation/nested.md": nested.page(studies.nested, load_devices(small)),
         "explanation/pretrained.md": pretrained.page(

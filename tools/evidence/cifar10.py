@@ -7,7 +7,6 @@ from pathlib import Path
 
 from evidence import deep
 from evidence.compared import PLACES, Comparison, comparisons
-from evidence.front import Studies
 from evidence.paper import paper_says
 from evidence.records import (
     ADJUSTED,
@@ -21,6 +20,7 @@ from evidence.records import (
     Study,
     last_evaluation,
 )
+from evidence.studies import Studies
 from evidence.tables import accuracies, by_capacity, kept, precision, rates, table
 from evidence.the_data import the_data
 from evidence.words import claim, interval, verdict
