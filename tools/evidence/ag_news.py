@@ -78,7 +78,7 @@ def setting(study: Study) -> str:
         ["local training", f"{local.steps} AdamW steps, rate {local.lr:g} for all methods"],
         ["α of the moving average", "0.8"],
     ]
-    return table(facts).replace(" ---: |", " --- |")
+    return table(facts, words=len(facts[0]))
 
 
 def few_rounds(study: Study, cell: Cell) -> list[str]:

@@ -78,7 +78,7 @@ def opening(study: Study) -> list[str]:
     ]
     return [
         "## The study",
-        table(facts).replace(" ---: |", " --- |"),
+        table(facts, words=len(facts[0])),
         "The sliced methods (HeteroFL, FedRolex, FedBRB) run without their scaler, because only a normalisation layer "
         "can undo it. If each client has a submodel of its own, one client of each capacity is evaluated on the whole "
         "test set.",

@@ -6,7 +6,7 @@ from evidence.cifar10 import ALL_PLACES
 from evidence.compared import Comparison, comparisons
 from evidence.paper import paper_says
 from evidence.records import Study
-from evidence.tables import TITLES, accuracies
+from evidence.tables import NAMES, TITLES, accuracies
 
 BEYOND = ("channels-nested-momentum", "saliency-nested-rare-momentum")
 """What goes beyond the paper."""
@@ -28,7 +28,7 @@ run."""
 
 def page(study: Study) -> str:
     """The page."""
-    parts = [INTRODUCTION]
+    parts = [INTRODUCTION, NAMES]
     for cell in study.in_order():
         rows = [
             Comparison("shared Fisher score − FIARSE", study, "fedfibos", "fiarse", cell),

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from evidence.records import FULL, SMALLEST, SUBMODELS, Cell, Study
-from evidence.tables import table
+from evidence.tables import TITLES, table
 from evidence.words import interval, verdict
 from fedfibos.common.statistics import Spread
 
@@ -18,7 +18,7 @@ class Comparison:
     """``one`` minus ``other``.
 
     Attributes:
-        said: Its name in the table.
+        said: Its name in the table; in ``side_by_side`` the setting.
         study: Where the runs are.
         one: A method of the study.
         other: What it is compared with.
@@ -57,6 +57,24 @@ def comparisons(
             said = [verdict(found[judged])] if judged else []
             lines.append([row.said, str(pairs), *map(_bold, found.values()), *said])
     return table(lines)
+
+
+def between(study: Study, cell: Cell, *pairs: tuple[str, str]) -> list[Comparison]:
+    """A comparison of each pair of methods in a cell, for ``side_by_side``."""
+    return [Comparison(f"{study.data}, {study.where(cell)}", study, one, other, cell) for one, other in pairs]
+
+
+def side_by_side(rows: Sequence[Comparison]) -> str:
+    """The table of ``comparisons`` with a column for the setting, one for the method and one for what it is minus."""
+    lines = [["setting", "method", "minus", "pairs", *PLACES, "verdict on the mean"]]
+    for row in rows:
+        found = {place: row.of(keys) for place, keys in PLACES.items()}
+        pairs = max((value.n for value in found.values() if value is not None), default=0)
+        if pairs:
+            judged = verdict(found["mean of the submodels"])
+            names = [TITLES[row.one], TITLES[row.other]]
+            lines.append([row.said, *names, str(pairs), *map(_bold, found.values()), judged])
+    return table(lines, words=3)
 
 
 def _bold(value: Spread | None) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from evidence.records import CAPACITIES, DIRICHLET, FULL, LOCAL, SMALLEST, SUBMODELS, Study, last_evaluation
-from evidence.tables import TITLES, table
+from evidence.tables import NAMES, TITLES, table
 from evidence.words import claim, percent
 
 LINES = {
@@ -64,6 +64,7 @@ def section(study: Study) -> list[str]:
         "learning rates are those of the LeNet. So this shows what happens in a deep network, and not which method "
         "is best. Accuracy at the last evaluation in %:",
         table(rows),
+        NAMES,
         "Share of some convolutions that a submodel holds in the last round, in %:",
         table(held),
         claim(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from evidence.claims import channels, local, plain, saliency, text
 from evidence.studies import Studies
-from evidence.tables import table
+from evidence.tables import NAMES, table
 
 
 def page(studies: Studies) -> str:
@@ -13,6 +13,8 @@ def page(studies: Studies) -> str:
         "\n\n".join(
             [
                 INTRODUCTION,
+                NAMES,
+                TABLES,
                 *plain.section(studies),
                 *channels.section(studies.nested),
                 *saliency.section(studies.nested, studies.hundred, studies.digits),
@@ -48,7 +50,9 @@ under both splits that were run.
 ![Accuracy minus FIARSE's in points, with 95 % intervals: a row for each method and data set](../findings.svg)
 
 A point is the mean difference to FIARSE in points of accuracy, paired by seed. The line is its 95 % interval. Blue is
-ahead, orange is behind. A hollow point is a single pair of runs. The tables use the same words:
+ahead, orange is behind. A hollow point is a single pair of runs."""
+
+TABLES = """The tables use these words:
 
 | word | 95 % interval of the difference |
 | --- | --- |
@@ -83,8 +87,9 @@ WHAT_TO_USE = (
             ],
             ["a pretrained encoder", "`fedfibos` without the magnitude prior, or FIARSE with its head held", "claim 5"],
             ["the paper's method to the letter", '`fedfibos` with `preset = "algorithm1"`', "claim 4"],
-        ]
-    ).replace(" ---: |", " --- |"),
+        ],
+        words=3,
+    ),
 )
 
 NOT_SHOWN = """## What is not shown

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from evidence.compared import PLACES, Comparison, comparisons
+from evidence.compared import PLACES, Comparison, between, comparisons, side_by_side
 from evidence.records import CAPACITIES, DIRICHLET, FULL, LOCAL, MAIN, SUBMODELS, Cell, Study, entry
-from evidence.tables import TITLES, rates, table
+from evidence.tables import NAMES, TITLES, rates, table
 from evidence.words import claim, percent, verdict
 from fedfibos.common.statistics import spread
 
@@ -46,7 +46,7 @@ COLUMNS = {"full": FULL, **BY_CAPACITY, "mean": SUBMODELS, "local": LOCAL}
 
 def page(study: Study, devices: Study) -> str:
     """The page."""
-    parts = [INTRODUCTION]
+    parts = [INTRODUCTION, NAMES]
     for cell in study.in_order():
         names = [name for name in LINES if name in study.cells[cell]]
         if not any("-nested" in name for name in names):
@@ -69,11 +69,8 @@ def what_nested_steps_give(study: Study) -> list[str]:
     """Channels with and without them, with two classes a client."""
     alone, nested = (study.difference(MAIN, name, BASE, *SUBMODELS) for name in ("channels", "channels-nested"))
     unstable = study.numbers(MAIN, "heterofl-nested", *SUBMODELS)
-    slices = TITLES["heterofl-nested-slower"]
-    rows = [
-        Comparison(f"{slices} − HeteroFL", study, "heterofl-nested-slower", "heterofl", MAIN),
-        Comparison(f"{TITLES['channels-nested']} − {slices}", study, "channels-nested", "heterofl-nested-slower", MAIN),
-    ]
+    slices = "heterofl-nested-slower"
+    rows = between(study, MAIN, (slices, "heterofl"), ("channels-nested", slices))
     lifted = study.difference(MAIN, "heterofl-nested-slower", "heterofl", *SUBMODELS)
     ahead = study.difference(MAIN, "channels-nested", "heterofl-nested-slower", *SUBMODELS)
     return [
@@ -92,7 +89,7 @@ def what_nested_steps_give(study: Study) -> list[str]:
             "At half that rate nested steps lift HeteroFL's slices too, and give most of the lead of channels with "
             "nested steps over plain HeteroFL. The choice of channels gives the rest, which three pairs do not settle.",
         ),
-        comparisons("", rows, PLACES, judged="mean of the submodels"),
+        side_by_side(rows),
     ]
 
 
@@ -100,20 +97,17 @@ def momentum_at_the_server(study: Study) -> list[str]:
     """What it gives channels and FIARSE, and what is left between them."""
     ours, theirs = "channels-nested-momentum", "fiarse-nested-momentum"
     masks = "saliency-nested-rare-momentum"
-    rows = [
-        Comparison(f"{TITLES[one]} − {TITLES[other]}, {study.where(cell)}", study, one, other, cell)
-        for cell in study.in_order()
-        for one, other in (
-            (ours, "channels-nested-tuned"),
-            (theirs, "fiarse-nested"),
-            (ours, "fiarse"),
-            (ours, "fiarse-nested"),
-            (ours, theirs),
-            (masks, "saliency-nested-rare"),
-            (masks, "fiarse"),
-            (masks, theirs),
-        )
-    ]
+    pairs = (
+        (ours, "channels-nested-tuned"),
+        (theirs, "fiarse-nested"),
+        (ours, "fiarse"),
+        (ours, "fiarse-nested"),
+        (ours, theirs),
+        (masks, "saliency-nested-rare"),
+        (masks, "fiarse"),
+        (masks, theirs),
+    )
+    rows = [row for cell in study.in_order() for row in between(study, cell, *pairs)]
     ahead = [study.difference(MAIN, ours, "fiarse", *keys) for keys in PLACES.values()]
     return [
         "## Momentum at the server",
@@ -127,7 +121,7 @@ def momentum_at_the_server(study: Study) -> list[str]:
             "With two classes a client, channels with nested steps and this momentum are ahead of FIARSE by more than "
             "five points in the full model, over the submodels and with the smallest.",
         ),
-        comparisons("", rows, PLACES, judged="mean of the submodels"),
+        side_by_side(rows),
     ]
 
 
@@ -135,7 +129,7 @@ def average_over_rounds(study: Study) -> list[str]:
     """A constant rate, with and without the average."""
     rows = [["method, nested steps, rate .025", "schedule", "served", *PLACES]]
     gained, cosine = [], []
-    for name, title in (("channels-nested", "FedFIbOS on channels"), ("fiarse-nested", "FIARSE")):
+    for name, title in (("channels-nested", "channels"), ("fiarse-nested", "FIARSE")):
         found = []
         for line, schedule, served in (
             (name, "cosine", "the parameters"),

@@ -5,24 +5,25 @@ from __future__ import annotations
 from evidence.compared import Comparison
 from evidence.records import DIRICHLET, DIRICHLET_UNIFORM, MAIN, Cell, Study
 from evidence.studies import TEXT, Studies
+from evidence.tables import TITLES
 
 
 def groups(studies: Studies) -> list[tuple[str, list[Comparison]]]:
     """What the figure draws."""
     images, nested = studies.images, studies.nested
     shared = "shared Fisher score"
-    beyond = {
-        "saliency-nested": "saliency, nested steps",
-        "saliency-nested-rare-momentum": "saliency, nested, server momentum",
-        "channels-nested": "channels, nested steps",
-        "channels-nested-momentum": "channels, nested, server momentum",
-        "fiarse-nested": "FIARSE, nested steps",
-        "fiarse-nested-momentum": "FIARSE, nested, server momentum",
-    }
+    beyond = (
+        "saliency-nested",
+        "saliency-nested-rare-momentum",
+        "channels-nested",
+        "channels-nested-momentum",
+        "fiarse-nested",
+        "fiarse-nested-momentum",
+    )
 
     def lines(cell: Cell, study: Study = nested) -> list[Comparison]:
         known = study.cells.get(cell, {})
-        return [Comparison(said, study, name, "fiarse", cell) for name, said in beyond.items() if name in known]
+        return [Comparison(TITLES[name], study, name, "fiarse", cell) for name in beyond if name in known]
 
     return [
         ("CIFAR-10, two classes a client", [

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from evidence import pretrained_images
 from evidence.compared import Comparison, comparisons
 from evidence.records import CAPACITIES, FULL, LOCAL, MAIN, SMALLEST, SUBMODELS, Study, last_evaluation
-from evidence.tables import TITLES, table
+from evidence.tables import NAMES, TITLES, table
 from evidence.words import claim, percent, verdict
 from fedfibos.common.statistics import Spread
 
@@ -53,7 +53,7 @@ SETTINGS = {
 def page(study: Study, images: Study, ablation: Study) -> str:
     """The page."""
     parts = [*encoder(study), *pretrained_images.section(images), *which_or_how_many(ablation)]
-    return "\n\n".join([INTRODUCTION, *parts, LIMITS]) + "\n"
+    return "\n\n".join([INTRODUCTION, NAMES, *parts, LIMITS]) + "\n"
 
 
 def encoder(study: Study) -> list[str]:

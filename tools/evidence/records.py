@@ -33,6 +33,9 @@ DIRICHLET = ("dirichlet", "non-uniform")
 DIRICHLET_UNIFORM = ("dirichlet", "uniform")
 """The same with as many clients of each capacity."""
 
+CELLS = (MAIN, DIRICHLET, DIRICHLET_UNIFORM)
+"""The cells of nested steps."""
+
 Cell = tuple[str, str]
 """Split and capacity mix."""
 

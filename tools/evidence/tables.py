@@ -38,30 +38,35 @@ TITLES = {
     "algorithm1-layer": "`algorithm1`, budget per layer",
     "fiarse-head": "FIARSE, head held, its authors' three groups",
     "fedfibos-head": "FedFIbOS, head held",
-    "heterofl-nested": "HeteroFL, nested steps",
-    "heterofl-nested-slower": "HeteroFL, nested steps, rate .025",
-    "fiarse-nested": "FIARSE, nested steps",
-    "fedfibos-nested": "FedFIbOS, nested steps",
-    "saliency": "FedFIbOS, saliency",
-    "saliency-nested": "FedFIbOS, saliency, nested steps",
-    "saliency-nested-rare": "FedFIbOS, saliency, nested steps, rare estimates",
-    "channels": "FedFIbOS on channels",
-    "channels-nested": "FedFIbOS on channels, nested steps",
-    "channels-nested-tuned": "FedFIbOS on channels, nested steps, lr .025",
-    "fiarse-nested-momentum": "FIARSE, nested steps, server momentum",
-    "fiarse-nested-momentum-7": "the same, momentum .7",
-    "saliency-nested-rare-momentum": "FedFIbOS, saliency, nested steps, rare estimates, server momentum",
-    "channels-nested-momentum": "FedFIbOS on channels, nested steps, server momentum",
-    "channels-nested-momentum-7": "the same on channels, momentum .7",
-    "channels-sandwich": "FedFIbOS on channels, `sandwich`, lr .025",
-    "channels-distilled": "FedFIbOS on channels, `sandwich` with distillation, lr .025",
+    "heterofl-nested": "HeteroFL, nested",
+    "heterofl-nested-slower": "HeteroFL, nested, lr .025",
+    "fiarse-nested": "FIARSE, nested",
+    "fedfibos-nested": "Fisher masks, nested",
+    "saliency": "saliency",
+    "saliency-nested": "saliency, nested",
+    "saliency-nested-rare": "saliency, nested, rare",
+    "channels": "channels",
+    "channels-nested": "channels, nested",
+    "channels-nested-tuned": "channels, nested, lr .025",
+    "fiarse-nested-momentum": "FIARSE, nested, momentum",
+    "fiarse-nested-momentum-7": "FIARSE, nested, momentum .7",
+    "saliency-nested-rare-momentum": "saliency, nested, rare, momentum",
+    "channels-nested-momentum": "channels, nested, momentum",
+    "channels-nested-momentum-7": "channels, nested, momentum .7",
+    "channels-sandwich": "channels, `sandwich`, lr .025",
+    "channels-distilled": "channels, `sandwich`, distillation, lr .025",
 }
+"""Method of a study -> its name in the tables."""
+
+NAMES = """*Saliency* and *channels* are FedFIbOS. *Nested* means nested steps. *Rare* means that clients send estimates
+in every tenth round only. *Momentum* is momentum at the server, with a lower rate."""
+"""What the short names mean, for pages whose tables have them."""
 
 
-def table(rows: Sequence[Sequence[str]]) -> str:
-    """A Markdown table; the first row is its head, numbers to the right."""
+def table(rows: Sequence[Sequence[str]], words: int = 1) -> str:
+    """A Markdown table; the first row is its head, and the columns after the first ``words`` are numbers."""
     lines = ["| " + " | ".join(row) + " |" for row in rows]
-    return "\n".join([lines[0], "| --- |" + " ---: |" * (len(rows[0]) - 1), *lines[1:]])
+    return "\n".join([lines[0], "|" + " --- |" * words + " ---: |" * (len(rows[0]) - words), *lines[1:]])
 
 
 def accuracies(study: Study, cell: Cell) -> str:

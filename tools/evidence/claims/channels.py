@@ -3,26 +3,22 @@
 from __future__ import annotations
 
 from evidence.claims.lead import lead
-from evidence.compared import PLACES, Comparison, comparisons
-from evidence.records import DIRICHLET, MAIN, SUBMODELS, Study
-from evidence.tables import TITLES
+from evidence.compared import PLACES, between, side_by_side
+from evidence.records import CELLS, DIRICHLET, MAIN, SUBMODELS, Study
 from evidence.words import claim, verdict
 
 
 def section(study: Study) -> list[str]:
     """Channels with nested steps."""
-    rows = [
-        Comparison(f"{TITLES[name]} − {TITLES[other]}, {study.where(cell)}", study, name, other, cell)
-        for cell in (MAIN, DIRICHLET)
-        for name, other in (
-            ("channels-nested", "fiarse"),
-            ("channels-nested-tuned", "fiarse"),
-            ("channels-nested-tuned", "fiarse-nested"),
-            ("channels-nested-momentum", "fiarse"),
-            ("channels-nested-momentum", "fiarse-nested-momentum"),
-            ("channels-nested", "heterofl"),
-        )
-    ]
+    pairs = (
+        ("channels-nested", "fiarse"),
+        ("channels-nested-tuned", "fiarse"),
+        ("channels-nested-tuned", "fiarse-nested"),
+        ("channels-nested-momentum", "fiarse"),
+        ("channels-nested-momentum", "fiarse-nested-momentum"),
+        ("channels-nested", "heterofl"),
+    )
+    rows = [row for cell in CELLS for row in between(study, cell, *pairs)]
     ours, theirs = (study.difference(MAIN, "channels-nested", other, *SUBMODELS) for other in ("fiarse", "heterofl"))
     alone = study.difference(MAIN, "channels", "fiarse", *SUBMODELS)
     lifted = [study.difference(MAIN, "channels-nested-momentum", "fiarse", *keys) for keys in PLACES.values()]
@@ -58,7 +54,7 @@ def section(study: Study) -> list[str]:
             "submodels. There the two are then alike. In the full model and over the submodels the channels stay "
             "ahead.",
         ),
-        comparisons("", rows, judged="mean of the submodels"),
+        side_by_side(rows),
         "*Limits.* There is one small network. On [CIFAR-100](evidence/cifar100.md) one seed shows hardly a lead. "
         "[A pretrained encoder](pretrained.md) and [a deep "
         "network](evidence/cifar10.md#a-deep-network-with-batch-normalisation) give another order. The rate was "

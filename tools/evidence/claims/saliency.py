@@ -5,57 +5,33 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from evidence.claims.lead import lead
-from evidence.compared import PLACES, Comparison, comparisons
-from evidence.records import DIRICHLET, MAIN, SUBMODELS, Cell, Study
-from evidence.tables import TITLES
+from evidence.compared import PLACES, between, side_by_side
+from evidence.records import CELLS, DIRICHLET, MAIN, SUBMODELS, Cell, Study
 from evidence.words import claim, verdict
 from fedfibos.common.statistics import Spread
+
+TWO_CLASSES = ("two-classes", "non-uniform")
+"""The cell of the digits."""
 
 
 def section(study: Study, hundred: Study, digits: Study) -> list[str]:
     """Saliency with nested steps, and what the training alone gives."""
-    best = "saliency-nested-rare-momentum"
-    steps, two_classes = TITLES["fiarse-nested"], ("two-classes", "non-uniform")
-    rows = [
-        *(
-            Comparison(f"{TITLES[name]} − FIARSE, {study.where(cell)}", study, name, "fiarse", cell)
-            for cell in (MAIN, DIRICHLET)
-            for name in ("saliency-nested", "saliency-nested-rare", "saliency-nested-rare-momentum", "fiarse-nested")
-        ),
-        *(
-            Comparison(f"{TITLES[name]} − {steps}, {study.where(cell)}", study, name, "fiarse-nested", cell)
-            for name, cell in (("saliency-nested", MAIN), ("channels-nested", MAIN), ("saliency-nested", DIRICHLET))
-        ),
-        Comparison(
-            f"{TITLES['saliency-nested-rare-momentum']} − {TITLES['fiarse-nested-momentum']}, {study.where(DIRICHLET)}",
-            study,
-            "saliency-nested-rare-momentum",
-            "fiarse-nested-momentum",
-            DIRICHLET,
-        ),
-        *(
-            Comparison(f"{TITLES[best]} − {TITLES[base]}, CIFAR-100, {hundred.where(cell)}", hundred, best, base, cell)
-            for cell in (MAIN, DIRICHLET)
-            for base in ("fiarse", "fiarse-nested-momentum")
-        ),
-        *(
-            Comparison(f"{TITLES['saliency-nested']} − {TITLES[base]}, digits, two classes a client", digits, *pair)
-            for base in ("fiarse", "fiarse-nested")
-            for pair in [("saliency-nested", base, two_classes)]
-        ),
-    ]
+    best, alike_trained = "saliency-nested-rare-momentum", "fiarse-nested-momentum"
+    ours = ("saliency-nested", "saliency-nested-rare", best)
+    rows = []
+    for cell in CELLS:
+        against_fiarse = [(name, "fiarse") for name in (*ours, "fiarse-nested")]
+        rows += between(study, cell, *against_fiarse, ("saliency-nested", "fiarse-nested"), (best, alike_trained))
+    for cell in hundred.in_order():
+        rows += between(hundred, cell, (best, "fiarse"), (best, alike_trained))
+    rows += between(digits, TWO_CLASSES, ("saliency-nested", "fiarse"), ("saliency-nested", "fiarse-nested"))
     lifted = [study.difference(DIRICHLET, best, "fiarse", *keys) for keys in PLACES.values()]
-    alike = [
-        study.difference(DIRICHLET, "saliency-nested-rare-momentum", "fiarse-nested-momentum", *keys)
-        for keys in PLACES.values()
-    ]
+    alike = [study.difference(DIRICHLET, best, alike_trained, *keys) for keys in PLACES.values()]
     classes = [
         hundred.difference(cell, best, "fiarse", *keys) for cell in (MAIN, DIRICHLET) for keys in PLACES.values()
     ]
     hundred_alike = [
-        hundred.difference(cell, best, "fiarse-nested-momentum", *keys)
-        for cell in (MAIN, DIRICHLET)
-        for keys in PLACES.values()
+        hundred.difference(cell, best, alike_trained, *keys) for cell in (MAIN, DIRICHLET) for keys in PLACES.values()
     ]
     training = study.difference(MAIN, "fiarse-nested", "fiarse", *SUBMODELS)
     selection = study.difference(MAIN, "saliency-nested", "fiarse-nested", *SUBMODELS)
@@ -89,12 +65,12 @@ def section(study: Study, hundred: Study, digits: Study) -> list[str]:
         "And with two classes a client? FIARSE with nested steps has the same training. Over the submodels, "
         f"the gain of nested steps for FIARSE is {_gain(training)}. The gain of saliency over FIARSE with nested steps "
         f"is {_gain(selection)}.",
-        comparisons("", rows, judged="mean of the submodels"),
+        side_by_side(rows),
         "With *rare estimates* clients send their Fisher estimates only in every tenth round. The upload then falls "
         "from twice FIARSE's to little more than FIARSE's ([GB up](nested.md)). These runs show no loss of accuracy "
         "from it.",
         claim(
-            all(_mean(digits, two_classes, keys) > _mean(study, MAIN, keys) for keys in PLACES.values()),
+            all(_mean(digits, TWO_CLASSES, keys) > _mean(study, MAIN, keys) for keys in PLACES.values()),
             "On the small [digits](evidence/digits.md) the lead is larger. It shrinks as clients become more alike.",
         ),
         "*Limits.* As in claim 2.",
