@@ -15,7 +15,9 @@ LINES = {
     "fiarse": "mask",
     "fedfibos-none": "mask",
     "algorithm1": "mask",
+    "fiarse-nested-momentum": "mask",
     "saliency-nested": "mask",
+    "saliency-nested-rare-momentum": "mask",
 }
 COLUMNS = {
     "full": FULL,
