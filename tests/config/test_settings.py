@@ -74,6 +74,23 @@ def test_the_command_finds_by_key_and_by_section(capsys):
     ("overrides", "lines"),
     [
         ([], []),
+        (["local.levels=[0.5]"], ["local.levels = [0.5] has no effect without local.nested above 0"]),
+        (
+            ["local.nested_rule=sandwich", "local.distill=0.5"],
+            [
+                "local.nested_rule = 'sandwich' has no effect without local.nested above 0",
+                "local.distill = 0.5 has no effect without local.nested above 0",
+            ],
+        ),
+        (
+            ["local.nested=0.5", "local.levels=[1.0]"],
+            ["local.nested = 0.5 has no effect: local.levels = [1] has no capacity below 1, the largest"],
+        ),
+        (
+            ["local.nested=0.5", 'federation.capacities={"0.5"=1}'],
+            ["local.nested = 0.5 has no effect: the fleet has no capacity below 0.5, the largest"],
+        ),
+        (["local.nested=0.5", "local.levels=[0.25]"], []),
         (["method.blend=0.5"], ["method.blend = 0.5 has no effect without method.sharing = 'blend'"]),
         (["method.blend=0.5", "method.sharing=blend"], []),
         (

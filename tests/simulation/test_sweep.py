@@ -178,6 +178,20 @@ def test_cells_that_an_axis_makes_equal_are_refused(study):
         load_study(study)
 
 
+def test_an_axis_that_replaces_what_another_says_is_told(study, capsys):
+    study.write_text(STUDY + '[grid.cap.small]\nmethod = { name = "heterofl" }\n')
+    assert main(["sweep", str(study), "--dry-run", "--only", "method=fiarse"]) == 0
+    assert capsys.readouterr().err == "warning: cap 'small' replaces method.name of method 'fiarse'\n"
+
+
+def test_what_an_override_drops_of_the_base_is_told(study):
+    study.write_text('base = "base.toml"\n[all]\nmethod = { name = "fedfibos", scope = "layer" }\n')
+    assert load_study(study, ["method.name=fiarse"]).notes == (
+        "method.name = 'fiarse' leaves behind what is set for the method before it: method.scope = 'layer'; "
+        "to keep method.scope, set it on the command line too",
+    )
+
+
 def test_an_unknown_selection_names_the_nearest(study):
     with pytest.raises(ExperimentError, match=r"a selection of method must be .* got 'fiars'; did you mean 'fiarse'"):
         load_study(study, only=["method=fiars"])
@@ -207,7 +221,11 @@ def test_a_run_that_cannot_be_made_is_reported_and_the_next_one_begins(study, tm
     code = main(["sweep", str(study), "--out", str(tmp_path / "out"), "--only", "seed=1", "--only", "method=fiarse"])
     out = capsys.readouterr().out
     assert code == 2
-    assert re.search(r"\[1/2\] iid/fiarse/seed-1: failed: .* holds another experiment: .*", out)
+    wanted = (
+        r"\[1/2\] iid/fiarse/seed-1: failed: .* holds another experiment: .*: choose another --out, or remove this "
+        r"folder to run it anew"
+    )
+    assert re.search(wanted, out)
     assert re.search(r"\[2/2\] few/fiarse/seed-1: global [\d.]+ % \(submodels [\d.]+ %\)", out)
     assert re.search(r"iid +│ fiarse +│ +0 of 1 │ +– │", out)
     assert json.loads((other / "final.json").read_text()) == {}

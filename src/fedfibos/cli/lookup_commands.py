@@ -61,6 +61,7 @@ def methods(
     data_dir: DataDir = None,
 ) -> None:
     """Say what each capacity costs a client under each method; without a file, also what the methods are."""
+    from fedfibos.cli.chosen import chosen_experiment
     from fedfibos.cli.methods import (
         Affordable,
         costs_in,
@@ -71,7 +72,6 @@ def methods(
         show_json,
         show_methods,
     )
-    from fedfibos.config.experiment import load_experiment
     from fedfibos.simulation import build_world
 
     limits = Affordable(_bytes(memory, "--memory"), _bytes(bytes_per_round, "--bytes-per-round"))
@@ -86,7 +86,7 @@ def methods(
             show_methods(named, console_here())
     else:
         search_beside(experiment)
-        chosen = load_experiment(experiment, changes)
+        chosen = chosen_experiment(experiment, changes)
         world = build_world(chosen, device="cpu", data_dir=data_dir, warn=lambda text: None)
         costs = costs_in(world, chosen, alone=names_a_method(changes))
     if as_json:
@@ -107,14 +107,14 @@ def plan(
     data_dir: DataDir = None,
 ) -> None:
     """Say which devices of a fleet can take part under each method, with what submodel, and what binds."""
+    from fedfibos.cli.chosen import chosen_experiment
     from fedfibos.cli.methods import names_a_method
     from fedfibos.cli.plan import show_json, show_plan
-    from fedfibos.config.experiment import load_experiment
     from fedfibos.simulation.plan import plan_fleet
 
     search_beside(fleet)
     changes = list(overrides or ())
-    chosen = load_experiment(fleet, changes)
+    chosen = chosen_experiment(fleet, changes)
     found = plan_fleet(chosen, alone=names_a_method(changes), measure=measure, data_dir=data_dir, warn=warn)
     if as_json:
         show_json(found)
@@ -141,10 +141,10 @@ def axes(
 ) -> None:
     """Print which dimensions of a model's tensors are the same channels, as Python to paste and change."""
     from fedfibos.cli.axes import show_axes
-    from fedfibos.config.experiment import load_experiment
+    from fedfibos.cli.chosen import chosen_experiment
 
     search_beside(experiment)
-    show_axes(load_experiment(experiment, overrides or ()), data_dir)
+    show_axes(chosen_experiment(experiment, overrides), data_dir)
 
 
 def settings(
@@ -174,11 +174,11 @@ def data(
     from fedfibos.cli.datasets import count_examples, show_data
 
     if show is not None:
+        from fedfibos.cli.chosen import chosen_experiment
         from fedfibos.cli.partition import show_partition
-        from fedfibos.config.experiment import load_experiment
 
         search_beside(show)
-        show_partition(load_experiment(show, overrides or ()), data_dir, picture, console_here(), warn)
+        show_partition(chosen_experiment(show, overrides), data_dir, picture, console_here(), warn)
     elif picture is not None or overrides:
         got = "--picture" if picture is not None else repr((overrides or [""])[0])
         raise typer.BadParameter(f"{got} goes with --show EXPERIMENT")

@@ -16,6 +16,7 @@ from rich.table import Table
 from fedfibos.cli.exit_codes import CLASS_REJECTED, FAILED, REFUSED, exit_code
 from fedfibos.cli.progress import loss_of
 from fedfibos.cli.results import SUMMARIES, left_out_lines, show_rejected
+from fedfibos.cli.terminal import warn
 from fedfibos.common.extras import extra
 from fedfibos.common.formatting import duration
 from fedfibos.common.statistics import Spread, spread
@@ -47,6 +48,8 @@ def sweep(
     console.print(f"{path}: {describe_grid(study)}", markup=False, highlight=False, soft_wrap=True)
     for line in fleet_lines(study):
         console.print(line, markup=False, highlight=False, soft_wrap=True)
+    for note in study.notes:
+        warn(note)
     if dry_run:
         for run in study.runs:
             console.print(str(run.folder), markup=False, highlight=False, soft_wrap=True)

@@ -53,7 +53,7 @@ def run(
     ),
 ) -> int:
     """Run an experiment, or go on with an interrupted one."""
-    from fedfibos.config.experiment import load_experiment
+    from fedfibos.cli.chosen import chosen_experiment
 
     search_beside(experiment)
     if out is None and resume and experiment.is_dir():
@@ -62,7 +62,7 @@ def run(
         return fail("a run needs --out DIR, the run directory to write", REFUSED)
     if resume and overwrite:
         return fail("--resume goes on with the run in --out and --overwrite removes it: pass one of them", REFUSED)
-    settings = load_experiment(experiment, overrides or ())
+    settings = chosen_experiment(experiment, overrides)
     if out is None or dry_run:
         from fedfibos.cli.dry_run import show_plan
 

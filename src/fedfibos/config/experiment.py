@@ -88,10 +88,19 @@ def load_experiment(path: Path | str, overrides: Sequence[str | Layer] = ()) -> 
         ExperimentError: In one line: the file, the key, what was got, what was wanted, the nearest valid name.
     """
     path = Path(path)
-    layers = read_layers(_file(path))
+    layers = layers_of(path)
     if path.is_dir():
         _check_simulated(layers[-1], path)
     return _layered([*layers, *as_layers(overrides)], own_code=not path.is_dir() or bool(overrides))
+
+
+def layers_of(path: Path) -> list[Layer]:
+    """The layers of an experiment file, or of a run directory's ``config.toml``: its bases first.
+
+    Raises:
+        ExperimentError: As of :func:`load_experiment`.
+    """
+    return read_layers(_file(path))
 
 
 def recorded_experiment(content: bytes, path: Path) -> Experiment:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterator
 from typing import Any
 
 from fedfibos.common.dotted_keys import flat
@@ -38,12 +39,31 @@ def idle(experiment: Experiment) -> list[str]:
         (tuple(f"method.{name}" for name in names), f"method.{decides}", used)
         for names, decides, used in IDLE.get(experiment.method.name, ())
     ]
-    return [
+    unread = [
         f"{key} = {toml_text(values[key])} has no effect without {decides} = {listed(used)}"
         for keys, decides, used in (*RULES, *own)
         for key in keys
         if values.get(key) != defaults.get(key) and values.get(decides) not in used
     ]
+    return unread + list(_of_nested_steps(experiment))
+
+
+def _of_nested_steps(experiment: Experiment) -> Iterator[str]:
+    """Settings of nested steps where there is no such step, and nested steps that find nothing smaller to train."""
+    local, default = experiment.local, LocalTraining()
+    sandwich = local.nested_rule == "sandwich"
+    if not local.nested:
+        for name in ("nested_rule", "levels", *(("distill", "temperature") if sandwich else ())):
+            if getattr(local, name) != getattr(default, name):
+                yield f"local.{name} = {toml_text(getattr(local, name))} has no effect without local.nested above 0"
+        return
+    if sandwich and local.temperature != default.temperature and not local.distill:
+        yield f"local.temperature = {toml_text(local.temperature)} has no effect without local.distill above 0"
+    fleet = experiment.federation.capacities
+    if fleet and not any(level < max(fleet) for level in local.levels or fleet):
+        where = f"local.levels = {toml_text(local.levels)}" if local.levels else "the fleet"
+        most = f"{max(fleet):g}"
+        yield f"local.nested = {local.nested:g} has no effect: {where} has no capacity below {most}, the largest"
 
 
 def without_idle(partition: Partition) -> Partition:

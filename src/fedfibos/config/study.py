@@ -32,6 +32,8 @@ from fedfibos.common.formatting import count_of
 from fedfibos.common.validation import ExperimentError, check_name, toml_text
 from fedfibos.config.experiment import Experiment, load_experiment, to_toml
 from fedfibos.config.layers import Layer, read_toml
+from fedfibos.config.left_behind import left_behind
+from fedfibos.config.replaced import replaced
 
 KEYS = ("base", "study", "seeds", "all", "grid")
 
@@ -64,10 +66,12 @@ class Study:
     Attributes:
         axes: Names of the grid's axes.
         runs: Every cell with every seed.
+        notes: What one axis, or the command line, replaces of what another says: one line each.
     """
 
     axes: tuple[str, ...]
     runs: tuple[PlannedRun, ...]
+    notes: tuple[str, ...] = ()
 
 
 def load_study(path: Path | str, overrides: Sequence[str] = (), only: Sequence[str] = ()) -> Study:
@@ -85,7 +89,7 @@ def load_study(path: Path | str, overrides: Sequence[str] = (), only: Sequence[s
     file = _read(path, ())
     grid, seeds = _selected(file, only)
     _check_overrides(overrides, grid)
-    runs = []
+    runs, notes = [], dict.fromkeys(replaced(grid))
     for seed in seeds:
         for cell in itertools.product(*grid.values()):
             layers = list(file.all)
@@ -95,9 +99,10 @@ def load_study(path: Path | str, overrides: Sequence[str] = (), only: Sequence[s
             if overrides:
                 chosen = {axis: grid[axis][variant] for axis, variant in zip(grid, cell, strict=True)}
                 _check_kept(load_experiment(file.base, layers), experiment, chosen, overrides)
+                notes |= dict.fromkeys(left_behind(file.base, overrides, experiment, layers))
             runs.append(PlannedRun(cell, replace(experiment, seed=seed)))
     _check_different(runs)
-    return Study(tuple(grid), tuple(runs))
+    return Study(tuple(grid), tuple(runs), tuple(notes))
 
 
 def _check_different(runs: Sequence[PlannedRun]) -> None:

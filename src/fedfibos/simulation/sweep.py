@@ -106,9 +106,15 @@ def attempt(run: PlannedRun, folder: Path, progress: SweepProgress, options: Map
     except BusyError:
         return Outcome(run, "busy")
     except (RecordError, NoUploadError, WorkerError, ValueError, OSError) as error:
-        return Outcome(run, "failed", reason=" ".join(str(error).split()), error=error)
+        return Outcome(run, "failed", reason=_reason(error), error=error)
     except Exception as error:  # what a user's own model raises
         return Outcome(run, "failed", reason=describe_error(error), error=error)
+
+
+def _reason(error: Exception) -> str:
+    """What went wrong, in one line; a sweep has no ``--overwrite``, which a run directory speaks of."""
+    text = " ".join(str(error).split())
+    return text.replace("pass --overwrite to run anew", "remove this folder to run it anew")
 
 
 def _outcome(run: PlannedRun, folder: Path, progress: SweepProgress, options: Mapping[str, Any]) -> Outcome:
