@@ -59,7 +59,10 @@ def test_held_parts_are_not_ranked():
     [
         (nn.ReLU(), "must have trainable parameters, ReLU has none"),
         (nn.LayerNorm(2), "outside normalisation layers for capacities to choose from, got none"),
-        (nn.Linear(2, 1).double(), "parameter 'weight' must be float32, got torch.float64"),
+        (
+            nn.Linear(2, 1).double(),
+            "parameter 'weight' must be float32, got torch.float64: the module's float",
+        ),
     ],
 )
 def test_what_is_no_model_to_train(module, message):

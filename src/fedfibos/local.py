@@ -14,7 +14,7 @@ from fedfibos.backend.recorded import Replayed, can_record
 from fedfibos.backend.reductions import all_finite
 from fedfibos.backend.workspace import Workspace
 from fedfibos.common.draws import reseeded
-from fedfibos.common.inputs import Inputs, check_inputs, forward
+from fedfibos.common.inputs import Inputs, check_inputs, copied, forward
 from fedfibos.common.user_code import naming
 from fedfibos.model import Model
 from fedfibos.params import Params
@@ -239,7 +239,7 @@ class _Passes:
     def _outputs(self, module: nn.Module, inputs: Inputs, labels: Tensor) -> Tensor:
         """The module's outputs of a batch, checked."""
         try:
-            outputs = forward(module, inputs)
+            outputs = forward(module, copied(inputs) if self.model.rewrites_inputs else inputs)
         except (RuntimeError, TypeError, IndexError) as error:
             if (why := misfit(error, inputs, self.model.example)) is None:
                 raise

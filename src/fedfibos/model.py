@@ -22,7 +22,7 @@ from fedfibos.channels.resize import resize_module
 from fedfibos.common.copies import uncompiled
 from fedfibos.common.inputs import Inputs
 from fedfibos.params import Layout, Params, check_finite, check_module_itself, layout_of, maskable_names, params_of
-from fedfibos.probes.memory import changed_by_forward, check_own_memory
+from fedfibos.probes.memory import changed_by_forward, changes_inputs, check_own_memory
 from fedfibos.probes.plain_tensors import check_plain_tensors
 from fedfibos.probes.takes import check_takes
 from fedfibos.probes.zeros import intolerant_of_zeros
@@ -52,6 +52,7 @@ class Model:
         uncut: Modules and parameters whose channels slices never cut.
         recorded: Whether training steps are recorded and replayed, on a device that can; see ``run.cuda_graphs``.
         task: What it is trained for.
+        rewrites_inputs: Whether forward changes its batch in place.
     """
 
     module: nn.Module
@@ -66,6 +67,7 @@ class Model:
     recorded: bool = False
     uncut: tuple[str, ...] = ()
     task: Task = CLASSIFICATION
+    rewrites_inputs: bool = False
     _workspaces: dict[Any, Workspace] = field(default_factory=dict, init=False, repr=False, compare=False)
     _derived: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
     _chains: dict[tuple[str, ...], tuple[Tensor, Chain]] = field(
@@ -229,7 +231,7 @@ class Model:
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle without the scratch space; axes that were derived go along."""
         kept = (self.module, self.layout, self.device, self.example, self.table, self.units, self.channels_last)
-        told = (self.whole, self.rewritten, self.recorded, self.uncut, self.task)
+        told = (self.whole, self.rewritten, self.recorded, self.uncut, self.task, self.rewrites_inputs)
         return _unpickled, ((*kept, *told), self._derived.get("axes"))
 
 
@@ -307,6 +309,7 @@ def model_of(
         rewritten,
         uncut=(*whole, *frozen),
         task=task,
+        rewrites_inputs=example is not None and changes_inputs(module, example),
     )
 
 

@@ -153,7 +153,12 @@ def check_float32(module: nn.Module) -> None:
     """Raise ValueError for a trainable parameter of another type."""
     for name, p in module.named_parameters():
         if p.requires_grad and p.dtype != torch.float32:
-            raise ValueError(f"parameter {name!r} must be float32, got {p.dtype}")
+            advice = (
+                "keep real and imaginary parts in a last dimension of 2, torch.view_as_complex in forward joins them"
+                if p.is_complex()
+                else "the module's float() makes it so"
+            )
+            raise ValueError(f"parameter {name!r} must be float32, got {p.dtype}: {advice}")
 
 
 def check_finite(module: nn.Module) -> None:

@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from fedfibos.analysis.cautions import cautions
+from fedfibos.data import TensorData
 from fedfibos.methods import METHODS
 from fedfibos.model import model_of
 from fedfibos.models import build
@@ -142,3 +143,21 @@ def test_what_a_model_divides_by_is_said_to_be_held_whole():
         "the model divides by parameter '0.parametrizations.weight.original1' and 1 more, or by a norm of it, so every "
         "client holds it whole: capacities choose from 68 of 132 parameters"
     )
+
+
+class Mapped(nn.Module):
+    """Calls its layers inside torch.vmap, where nobody may look at values."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.last = nn.Linear(5, 6), nn.Linear(6, 3)
+
+    def forward(self, x):
+        return torch.vmap(lambda row: self.last(self.first(row).relu()))(x)
+
+
+def test_a_model_of_mapped_functions_is_let_be():
+    model, local = model_of(Mapped(), example=torch.randn(2, 5)), LocalTraining(steps=1, batch_size=2)
+    data = TensorData(torch.randn(4, 5), torch.arange(4) % 3)
+    method, params = METHODS["fedavg"](), model.initial_params()
+    assert cautions(method, model, State(), params, [Client(0, 1.0, 0, 0, local, data)]) == []

@@ -319,7 +319,7 @@ class Follows(nn.Module):
             Follows(lambda x: torch.fft.fft(x).real),
             images(),
             {"second": 8},
-            {"first": "the model itself passes them to an operation that is not followed (_fft_r2c)"},
+            {"first": "the model itself transforms them together (_fft_r2c)"},
         ),
         (
             Follows(lambda x: x.argsort(1).float() * x),

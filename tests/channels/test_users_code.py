@@ -290,10 +290,130 @@ class Around(nn.Module):
         return self.classifier(x)
 
 
-def test_ways_that_a_model_takes_only_in_training_are_tried():
+def test_ways_that_a_model_takes_only_in_training_are_followed():
     axes = derive_axes(Around(), FEATURES[:, 0])
-    assert axes.sizes == {}
-    assert axes.whole["first"].endswith("in training mode)")
+    assert axes.sizes == {"first": 8}
+    assert axes.dims["second.weight"] == ((Part("first"),), (Part("first"),))
+
+
+class Auxiliary(nn.Module):
+    """In training a second head, on channels that nothing else reads, is added; its noise has a size of the code."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.classifier = nn.Linear(9, 8), nn.Linear(8, NUM_CLASSES)
+        self.side, self.head = nn.Linear(8, 6), nn.Linear(6, NUM_CLASSES)
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = self.first(x).relu()
+        if not self.training:
+            return self.classifier(h)
+        return self.classifier(h) + self.head(self.side(h) * torch.randn(6))
+
+
+def test_a_head_that_runs_in_training_alone_is_cut():
+    assert derive_axes(Auxiliary(), FEATURES[:, 0]).sizes == {"first": 8, "side": 6}
+
+
+class Experts(nn.Module):
+    """Every example goes to the expert that a gate likes most: a small batch does not reach all of them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.gate, self.classifier = nn.Linear(9, 8), nn.Linear(8, 4), nn.Linear(8, NUM_CLASSES)
+        self.experts = nn.ModuleList(nn.Linear(8, 6) for _ in range(4))
+        self.back = nn.ModuleList(nn.Linear(6, 8) for _ in range(4))
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = self.first(x)
+        chosen, out = self.gate(h).argmax(1), torch.zeros_like(h)
+        for n in chosen.unique().tolist():
+            out[chosen == n] += self.back[n](self.experts[n](h[chosen == n]).relu())
+        return self.classifier(out)
+
+
+def test_experts_that_the_example_does_not_reach_are_followed():
+    axes = derive_axes(Experts(), FEATURES[:2, 0])
+    assert axes.sizes == {"first": 8, "experts.0": 6, "experts.1": 6, "experts.2": 6, "experts.3": 6}
+    assert all(axes.dims[f"experts.{n}.weight"] == ((Part(f"experts.{n}"),), (Part("first"),)) for n in range(4))
+
+
+class Sampled(nn.Module):
+    """A sample of a latent space, in evaluation too, and dropout that is never off."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.mean, self.spread, self.classifier = nn.Linear(9, 8), nn.Linear(9, 8), nn.Linear(8, NUM_CLASSES)
+
+    def forward(self, x: Tensor) -> Tensor:
+        mean, spread = self.mean(x), self.spread(x)
+        return self.classifier(nn.functional.dropout(mean + (0.5 * spread).exp() * torch.randn_like(spread)))
+
+
+def test_noise_of_its_own_does_not_keep_a_channel_whole():
+    axes = derive_axes(Sampled(), FEATURES[:, 0])
+    assert axes.sizes == {"mean": 8}
+    assert axes.dims["spread.weight"][0] == (Part("mean"),)
+
+
+class TextWindows(nn.Module):
+    """Convolutions over words whose kernels are as wide as an embedding: the channels lie where an image has rows."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table, self.windows = nn.Embedding(30, 10), nn.Conv2d(1, 6, (3, 10))
+        self.classifier = nn.Linear(6, NUM_CLASSES)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        return self.classifier(self.windows(self.table(ids).unsqueeze(1)).relu().squeeze(3).max(2)[0])
+
+
+def test_embeddings_that_a_kernel_spans_are_cut():
+    axes = derive_axes(TextWindows(), tokens())
+    assert axes.sizes == {"table": 10, "windows": 6}
+    assert axes.shape("windows.weight", {"table": 4, "windows": 2}) == (2, 1, 3, 4)
+
+
+class Spectral(nn.Module):
+    """The layer of a Fourier neural operator: channels are mixed by frequency."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.classifier = nn.Linear(1, 8), nn.Linear(8, NUM_CLASSES)
+        self.mix = nn.Parameter(torch.randn(8, 6, 3, 2) / 8)
+        self.last = nn.Conv1d(6, 8, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        waves = torch.fft.rfft(self.first(x[..., None]).transpose(1, 2))[..., :3]
+        mixed = torch.einsum("bif,iof->bof", waves, torch.view_as_complex(self.mix))
+        return self.classifier(self.last(torch.fft.irfft(mixed, n=9)).mean(2))
+
+
+def test_channels_beside_a_fourier_transform_are_cut():
+    axes = derive_axes(Spectral(), FEATURES[:, 0])
+    assert axes.sizes == {"first": 8, "last": 8, "mix": 6}
+    assert axes.dims["mix"][:2] == ((Part("first"),), (Part("mix"),))
+
+
+class Asserting(nn.Module):
+    """Compares a size with a number of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.classifier = nn.Linear(9, 8), nn.Linear(8, NUM_CLASSES)
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = self.first(x)
+        if h.shape[1] != 8:
+            raise AssertionError
+        return self.classifier(h)
+
+
+def test_an_assertion_that_a_narrower_copy_fails_is_named_by_its_line():
+    line = Asserting.forward.__code__.co_firstlineno + 3
+    why = derive_axes(Asserting(), FEATURES[:, 0]).whole["first"]
+    assert why.startswith("a narrower copy does not run (")
+    assert f"test_users_code.py, line {line}: AssertionError: no message" in why
 
 
 class Choosing(nn.Module):

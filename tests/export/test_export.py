@@ -60,6 +60,64 @@ def test_outputs_agree(tmp_path, suffix, kind):
     assert [path.name for path in tmp_path.iterdir()] == [f"sub{suffix}"]
 
 
+class Wrapper(nn.Module):
+    """Hands on whatever it is given, as wrappers of other libraries' models do, and splits by a list."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.last = nn.Linear(5, 6), nn.Linear(3, 4)
+
+    def forward(self, scale, **batch):
+        value, gate = self.first(batch["x"]).split([3, 3], dim=1)
+        return self.last(value * gate.sigmoid()) * scale
+
+
+def test_inputs_of_any_name_are_exported(tmp_path):
+    inputs = {"x": torch.randn(4, 5), "scale": torch.rand(4, 1)}
+    made = model_of(Wrapper(), example=inputs)
+    submodel = prefix(made, 0.5)
+    module = submodel_module(made, made.initial_params(), submodel)
+    done = export_submodel(module, submodel, inputs, tmp_path / "sub.pt2")
+    assert done.difference <= 1e-5
+    program = torch.export.load(done.path).module()
+    three = {name: tensor[:3] for name, tensor in inputs.items()}
+    torch.testing.assert_close(program(**three), module(**three))
+
+
+def test_a_network_that_draws_in_evaluation_is_named_as_such(tmp_path):
+    net = nn.Sequential(nn.Flatten(), nn.Linear(64, 4), Always())
+    made = model_of(net, example=X[:2])
+    module = submodel_module(made, made.initial_params(), full(made.layout))
+    with pytest.raises(ExportError, match=r"^a.safetensors cannot be compared with the submodel, which draws random"):
+        export_submodel(module, full(made.layout), X, tmp_path / "a.safetensors")
+
+
+class Always(nn.Module):
+    """Dropout that is never off."""
+
+    def forward(self, x):
+        return nn.functional.dropout(x)
+
+
+class Centred(nn.Module):
+    """Changes its inputs in place."""
+
+    def __init__(self):
+        super().__init__()
+        self.last = nn.Linear(64, 4)
+
+    def forward(self, x):
+        x -= 1
+        return self.last(x.flatten(1))
+
+
+def test_inputs_that_forward_changes_are_exported(tmp_path):
+    made, inputs = model_of(Centred(), example=X[:2].clone()), X.clone()
+    module = submodel_module(made, made.initial_params(), full(made.layout))
+    assert export_submodel(module, full(made.layout), inputs, tmp_path / "a.safetensors").difference <= 1e-5
+    assert torch.equal(inputs, X)
+
+
 class Views(nn.Module):
     """Flattens by a number that its code has worked out."""
 

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from fedfibos.analysis.selections import dead_layers
 from fedfibos.channels.whole import trained_whole, whole_share
-from fedfibos.common.inputs import forward
+from fedfibos.common.inputs import copied, forward
 from fedfibos.common.streams import stream
 from fedfibos.common.user_code import describe_error
 from fedfibos.local import seeded
@@ -145,7 +145,11 @@ def _not_finite(model: Model, params: Params, submodel: Submodel) -> str | None:
         def hook(layer: nn.Module, inputs: object, output: object) -> None:
             if not isinstance(output, Tensor) or output.is_nested:  # as a transformer's fast path hands on
                 return
-            if output.is_floating_point() and not output.isfinite().all():
+            try:
+                wrong = output.is_floating_point() and not output.isfinite().all()
+            except RuntimeError:  # inside torch.vmap nobody may look at values
+                return
+            if wrong:
                 layers.append(name.partition(".parametrizations")[0])
 
         return hook
@@ -153,7 +157,7 @@ def _not_finite(model: Model, params: Params, submodel: Submodel) -> str | None:
     hooks = [layer.register_forward_hook(note(name)) for name, layer in module.named_modules() if name]
     try:
         with torch.no_grad(), seeded(stream(0, "evaluation"), model.device):
-            outputs = forward(module, model.place(model.example))
+            outputs = forward(module, copied(model.place(model.example)))
             largest = outputs.amax(1) if outputs.dim() > 1 else outputs  # -∞ rules a class out
     finally:
         for hook in hooks:

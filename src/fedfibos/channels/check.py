@@ -9,12 +9,15 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils._pytree import tree_map_only
 
 from fedfibos.channels.axes import Axes, Site
+from fedfibos.channels.draws import EvenDraws
 from fedfibos.channels.resize import resize_module
 from fedfibos.channels.sites import Fitting, mark, narrow_sites
 from fedfibos.channels.sized import Ranges
 from fedfibos.common.copies import copy_module
+from fedfibos.common.user_code import describe_error
 from fedfibos.params import without_overlaps
 from fedfibos.submodel import budget
 
@@ -75,7 +78,7 @@ def narrow_problem(
         What went wrong, empty where nothing did; and whether the module's code wrote sizes that had to be changed
         (:mod:`fedfibos.channels.sites`).
     """
-    fitting = Fitting(narrow_sites(axes, widths))
+    fitting = Fitting(narrow_sites(axes, widths), watched=True)
     try:
         small = resize_module(probe, replace(axes, sites={}), widths)
         mark(small)
@@ -142,7 +145,9 @@ DRAWS = 8
 
 
 def _in_a_line(error: Exception) -> str:
-    return f"{type(error).__name__}: {(str(error) or 'no message').splitlines()[0]}"
+    """The kind and the message; of an error without one, as an assertion is, the line of code."""
+    said = str(error).strip()
+    return f"{type(error).__name__}: {said.splitlines()[0]}" if said else f"{describe_error(error)}no message"
 
 
 def check_permutations(module: nn.Module, axes: Axes, example_inputs: Any) -> tuple[nn.Module, Tensor]:
@@ -174,13 +179,13 @@ def probe_of(module: nn.Module, example_inputs: Any) -> tuple[nn.Module, Tensor]
     """A copy of the module with values that tell channels apart, and its logits.
 
     The values are random; where the logits of random ones are not finite (a square root of a parameter), the module's
-    own, each larger or smaller by up to a third. A module that draws random numbers draws the same ones each time.
+    own, each larger or smaller by up to a third. A module that draws random numbers draws one for all places.
 
     Raises:
         ValueError: The logits are finite for neither.
     """
     generator = torch.Generator().manual_seed(0)
-    for values in (_randomise, _jitter):
+    for values in (randomise, _jitter):
         probe = without_overlaps(copy_module(module)).eval()  # never run: what a forward pass keeps can't be copied
         values(probe, generator)
         expected = _logits(copy_module(probe), example_inputs)
@@ -211,7 +216,7 @@ def _permutation(size: int, generator: torch.Generator) -> Tensor:
     return order if size < 2 or bool((order != torch.arange(size)).any()) else order.roll(1)
 
 
-def _randomise(module: nn.Module, generator: torch.Generator) -> None:
+def randomise(module: nn.Module, generator: torch.Generator) -> None:
     """Values that tell channels apart: large enough for attention to be sharp; variances stay positive."""
     with torch.no_grad():
         for tensor in (*module.parameters(), *module.buffers()):
@@ -245,7 +250,12 @@ def _unchanged(
 def _logits(module: nn.Module, inputs: Any) -> Tensor:
     """The logits; with gradients on, so that no fused inference path hides a wrong size."""
     with fixed_draws():
+        before = torch.get_rng_state()
         logits = call(module, inputs)
+        drawn = not torch.equal(torch.get_rng_state(), before)
+    if drawn:
+        with fixed_draws(), EvenDraws():  # type: ignore[no-untyped-call]
+            logits = call(module, inputs)
     if not isinstance(logits, Tensor):
         raise ValueError(f"the model must return a tensor of logits, got {type(logits).__name__}")
     return logits.detach()
@@ -260,7 +270,8 @@ def fixed_draws(seed: int = 0) -> Iterator[None]:
 
 
 def call(module: nn.Module, inputs: Any) -> Any:
-    """``module`` on a batch: a tensor, or a dict or tuple of tensors."""
+    """``module`` on a copy of a batch, which it may change: a tensor, or a dict or tuple of tensors."""
+    inputs = tree_map_only(Tensor, torch.clone, inputs)
     if isinstance(inputs, dict):
         return module(**inputs)
     return module(*inputs) if isinstance(inputs, tuple) else module(inputs)

@@ -8,7 +8,9 @@ does not pass stays whole, and the rest is cut.
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -62,23 +64,48 @@ def derive_axes(
         ValueError: The forward pass fails or is too long, or a name is unknown.
     """
     try:
-        trace = trace_forward(module, example_inputs)
+        axes, sure = _derived(module, example_inputs, units or {}, whole, everywhere=False)
+    except Underivable:
+        return _derived(module, example_inputs, units or {}, whole, everywhere=True)[0]
+    if sure:
+        return axes
+    with suppress(Underivable):
+        other, _ = _derived(module, example_inputs, units or {}, whole, everywhere=True)
+        return other if _scalars_cut(other) > _scalars_cut(axes) else axes
+    return axes
+
+
+def _scalars_cut(axes: Axes) -> int:
+    """Entries of the tensors that have a dimension which is cut."""
+    cut = (name for name, own in axes.dims.items() if any(part.axis is not None for dim in own for part in dim))
+    return sum(math.prod(axes.shape(name, {})) for name in cut)
+
+
+def _derived(
+    module: nn.Module, example_inputs: Any, units: Mapping[str, int], whole: Sequence[str], *, everywhere: bool
+) -> tuple[Axes, bool]:
+    """The table, and whether one pass has shown all there is to see: every parameter took part, and no proof failed."""
+    try:
+        trace = trace_forward(module, example_inputs, everywhere=everywhere)
     except ValueError as error:
         raise _underivable(str(error)) from error
     names = _Names(trace)
     _keep_named_whole(trace, whole)
-    for name, unit in (units or {}).items():
+    for name, unit in units.items():
         _fit_unit(names, name, unit)
     probe, expected = probe_of(module, example_inputs)
+    sure = not trace.unreached
     while True:  # every turn keeps a factor whole that was an axis
         axes, factors = names.table()
         if moved := not_axes(probe, axes, example_inputs, expected):
+            sure = False
             for axis in moved:
                 _keep_units(axes, axis, factors[axis], lambda axes, a: moves(probe, axes, a, example_inputs, expected))
             continue
         problems, changed = _narrow_problems(probe, axes, example_inputs, expected)
         if not problems:
-            return axes if changed else replace(axes, sites={})
+            return (axes if changed else replace(axes, sites={})), sure
+        sure = False
         for axis, problem in problems.items():
             keep_whole([factors[axis]], f"a narrower copy does not run ({problem})")
 
@@ -118,8 +145,12 @@ def _keep_units(axes: Axes, axis: str, factor: Factor, matters: Callable[[Axes, 
     keep_whole([factor], "permuting its channels changes the logits")
 
 
-def _underivable(reason: str) -> ValueError:
-    return ValueError(f"can't derive the model's channel axes: {reason}; {ADVICE}")
+class Underivable(ValueError):
+    """No table can be derived."""
+
+
+def _underivable(reason: str) -> Underivable:
+    return Underivable(f"can't derive the model's channel axes: {reason}; {ADVICE}")
 
 
 def _keep_named_whole(trace: Trace, whole: Sequence[str]) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import Tensor
 
-from fedfibos.channels.factors import Dim, constant, length
+from fedfibos.channels.factors import Dim, constant, is_constant, length
 from fedfibos.channels.resize import keeps_group_size
 from fedfibos.channels.rule import Dims, Reader
 
@@ -67,8 +67,11 @@ def convolution(reader: Reader, result: Tensor, x: Tensor, weight: Tensor, bias:
     if max(weight.shape[2:]) == max(rest[0]) == 1 and not any(rest[1]) and result.shape[at + 1 :] == x.shape[at + 1 :]:
         places = dims[at + 1 :]  # of kernels of one position each stays by itself
     else:
-        for dim in (*dims[at + 1 :], *kernel[2:]):
-            reader.keep_whole(dim, "takes them for positions")
+        for i, (dim, own) in enumerate(zip(dims[at + 1 :], kernel[2:], strict=True)):
+            if x.shape[at + 1 + i] == weight.shape[2 + i] and not rest[1][i] and not is_constant(dim):
+                reader.unite(dim, own)  # one window, as wide as there are channels: a sum over them
+                continue
+            reader.keep_whole([*dim, *own], "takes them for positions")
     inside, (first, second) = dims[at], kernel[:2]
     if groups == 1:
         reader.unite(inside, first if transposed else second)

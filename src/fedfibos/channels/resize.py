@@ -114,6 +114,7 @@ def _set_conv_sizes(conv: nn.modules.conv._ConvNd) -> None:
     old_first = conv.in_channels if conv.transposed else conv.out_channels
     conv.groups = conv.groups * first // old_first if conv.groups > 1 else 1
     channels = (first, second * conv.groups)
+    conv.kernel_size = tuple(conv.weight.shape[2:])
     conv.in_channels, conv.out_channels = channels if conv.transposed else channels[::-1]
 
 

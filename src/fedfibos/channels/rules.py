@@ -80,9 +80,13 @@ RULES: dict[str, Rule] = {
     **_named("unfold", shapes.unfold),
     **_named("constant_pad_nd", shapes.pad_rule),
     **_named("glu", shapes.glu),
+    **_named("_fft_r2c _fft_c2c _fft_c2r", shapes.transformed),
     **_named("view_as_complex", shapes.as_complex),
     **_named("view_as_real", shapes.as_real),
-    **_named("hardswish hardswish_ _prelu_kernel prelu rrelu_with_noise floor_divide polar masked_fill", shapes.of_all),
+    **_named(
+        "hardswish hardswish_ _prelu_kernel prelu rrelu_with_noise floor_divide polar masked_fill normal",
+        shapes.of_all,
+    ),
     **_named("_cdist_forward _euclidean_dist", layers.distances),
     **_named("mkldnn_rnn_layer", layers.lstm),
     **_named("_pack_padded_sequence", layers.pack_padded),
@@ -94,7 +98,10 @@ RULES: dict[str, Rule] = {
         "_conj resolve_conj normal_ uniform_ log_sigmoid_forward",
         shapes.like_first,
     ),
-    **_named("zeros ones full empty new_zeros new_ones new_full new_empty empty_strided scalar_tensor", shapes.uniform),
+    **_named(
+        "zeros ones full empty new_zeros new_ones new_full new_empty empty_strided scalar_tensor rand randn",
+        shapes.uniform,
+    ),
 }
 """Name of an operation of ``aten`` -> its rule."""
 

@@ -275,6 +275,15 @@ def glu(reader: Reader, result: Tensor, x: Tensor, at: int = -1) -> Dims:
     return dims
 
 
+def transformed(reader: Reader, result: Tensor, x: Tensor, along: Sequence[int], *_: Any) -> Dims:
+    """Fourier transforms: along some dimensions, each of the others by itself."""
+    dims = list(reader.dims(x))
+    for at in along:
+        reader.keep_whole(dims[at], "transforms them together")
+        dims[at] = constant(result.shape[at])
+    return dims
+
+
 def as_complex(reader: Reader, result: Tensor, x: Tensor) -> Dims:
     """Pairs of positions as complex numbers."""
     *dims, pair = reader.dims(x)

@@ -96,12 +96,12 @@ class Fitting(TorchFunctionMode):
     """Run a narrower copy's code with the sizes of its own tensors.
 
     Attributes:
-        changed: True once a size was another than the code's own.
+        changed: True once a size was another than the code's own, where that is watched.
     """
 
-    def __init__(self, sites: Mapping[Site, Sequence[Ranges]]) -> None:
+    def __init__(self, sites: Mapping[Site, Sequence[Ranges]], *, watched: bool = False) -> None:
         super().__init__()
-        self.changed = False
+        self.changed, self._watched = False, watched
         self._sites, self._functions = sites, {site[0] for site in sites}
         self._times: dict[Site, int] = {}
 
@@ -126,7 +126,8 @@ class Fitting(TorchFunctionMode):
             return func(*args, **kwargs)
         if SIZED[name] is PIECES:
             pieces = torch.split(*new_args, **new_kwargs)
-            self.changed = self.changed or own_pieces(func, args, kwargs) != new_args[1]
+            if self._watched:  # a call as the code has it, which a tracer would note
+                self.changed = self.changed or own_pieces(func, args, kwargs) != new_args[1]
             return pieces
         self.changed = self.changed or numbers(new_args) != numbers(args) or numbers(new_kwargs) != numbers(kwargs)
         return func(*new_args, **new_kwargs)

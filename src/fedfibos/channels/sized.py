@@ -193,7 +193,7 @@ SIZED: dict[str, Sized] = {
     **dict.fromkeys(("view", "expand", "broadcast_to"), _VIEW),
     "reshape": _RESHAPE,
     **dict.fromkeys(("new_zeros", "new_ones", "new_empty", "new_full"), _NEW),
-    **dict.fromkeys(("zeros", "ones", "empty", "full"), _FACTORY),
+    **dict.fromkeys(("zeros", "ones", "empty", "full", "rand", "randn"), _FACTORY),
     **dict.fromkeys(("split", "chunk", "split_with_sizes", "tensor_split"), PIECES),
     "unflatten": Sized(_shape_seen, _unflatten_apply, lengths=True),
     "repeat": Sized(_shape_seen, _repeat_apply),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import torch
@@ -14,7 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from fedfibos.channels.axes import Site
-from fedfibos.channels.check import call, fixed_draws
+from fedfibos.channels.check import call, fixed_draws, randomise
 from fedfibos.channels.factors import (
     OUTPUTS,
     Dim,
@@ -54,6 +54,7 @@ class Trace(TorchDispatchMode):
         seen: Where the module's own code writes sizes, and the dimensions these belong to.
         normalised: Normalisation layer without parameters -> the dimension it normalises.
         outputs: Dimensions of the logits.
+        unreached: Whether a trained parameter took no part.
     """
 
     def __init__(self, module: nn.Module) -> None:
@@ -62,6 +63,7 @@ class Trace(TorchDispatchMode):
         self.seen: dict[Site, list[Seen]] = {}
         self.normalised: dict[str, Dim] = {}
         self.outputs: Dims = []
+        self.unreached = False
         self._dims: dict[int, tuple[Tensor, Dims]] = {}  # the tensors live on: their ids are not used again
         for tensor in (*module.parameters(), *module.buffers()):
             kind = fresh if tensor.is_floating_point() else constant
@@ -134,13 +136,22 @@ class Trace(TorchDispatchMode):
             if isinstance(tensor, Tensor):
                 self._enter(tensor, [constant(size) for size in tensor.shape])
 
-    def close(self, outputs: Any) -> None:
-        """Keep whole what no operation used, and what the model gives."""
+    def give(self, outputs: Any) -> None:
+        """Keep whole what the model gives."""
         for tensor in tree_leaves(outputs):
             if isinstance(tensor, Tensor):
                 self.outputs = self.outputs or list(self.dims(tensor))
                 for dim in self.dims(tensor):
                     keep_whole(dim, OUTPUTS)
+
+    def missed(self) -> bool:
+        """Whether some parameter that is trained has not been met."""
+        factors = ([leaf for dim in self.dims(p) for leaf in leaves(dim)] for p in self.module.parameters())
+        return any(own and all(leaf.why_whole is None and not leaf.met for leaf in own) for own in factors)
+
+    def close(self) -> None:
+        """Keep whole what no operation used."""
+        self.unreached = self.missed()
         for tensor in (*self.module.parameters(), *self.module.buffers()):
             for dim in self.dims(tensor):
                 for leaf in leaves(dim):
@@ -199,8 +210,13 @@ class _Calls(TorchFunctionMode):
         return result
 
 
-def trace_forward(module: nn.Module, example_inputs: Any) -> Trace:
+def trace_forward(module: nn.Module, example_inputs: Any, *, everywhere: bool = False) -> Trace:
     """Follow one forward pass, in evaluation mode, on a copy of the module.
+
+    Args:
+        module: Not changed.
+        example_inputs: One batch.
+        everywhere: Follow the ways too that the module takes in training, and with other values of its parameters.
 
     Raises:
         ValueError: The forward pass fails, or is too long to be followed.
@@ -212,8 +228,9 @@ def trace_forward(module: nn.Module, example_inputs: Any) -> Trace:
     bare = [(name, layer) for name, layer in own.named_modules() if _bare(layer)]
     hooks = [layer.register_forward_pre_hook(_noting(trace, name)) for name, layer in bare]
     try:
-        with torch.no_grad(), fixed_draws(), plain_kernels(), _Calls(trace), trace:
-            outputs = call(own, example_inputs)
+        _follow_pass(trace, example_inputs)
+        if everywhere:
+            _follow_other_ways(trace, example_inputs)
     except TooLong:
         raise ValueError(
             f"one forward pass takes more than {MOST_OPERATIONS:,} operations to follow; give a shorter example batch"
@@ -224,8 +241,39 @@ def trace_forward(module: nn.Module, example_inputs: Any) -> Trace:
     finally:
         for hook in hooks:
             hook.remove()
-    trace.close(outputs)
+    trace.close()
     return trace
+
+
+def _follow_pass(trace: Trace, example_inputs: Any, seed: int = 0) -> bool:
+    """Follow a pass of the copy as it is now; whether it drew random numbers."""
+    with torch.no_grad(), fixed_draws(seed), plain_kernels():
+        before = torch.get_rng_state()
+        with _Calls(trace), trace:
+            outputs = call(trace.module, example_inputs)
+        trace.give(outputs)
+        return not torch.equal(torch.get_rng_state(), before)
+
+
+WAYS = 8
+"""Passes at most that look for ways taken by chance, and by the values of parameters (experts, early exits)."""
+
+
+def _follow_other_ways(trace: Trace, example_inputs: Any) -> None:
+    """Follow what is run in training alone, and what depends on values: as far as the module runs."""
+    generator = torch.Generator().manual_seed(0)
+    with suppress(Exception):
+        trace.module.train()
+        for seed in range(WAYS):
+            if not _follow_pass(trace, example_inputs, seed):
+                break
+    trace.module.eval()
+    with suppress(Exception):
+        for _ in range(WAYS):
+            randomise(trace.module, generator)
+            _follow_pass(trace, example_inputs)
+            if not trace.missed():
+                break
 
 
 def _bare(layer: nn.Module) -> bool:

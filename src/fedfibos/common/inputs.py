@@ -53,6 +53,13 @@ def described(inputs: Inputs) -> str:
     return ", ".join(f"{name!r} {described(tensor)}" for name, tensor in inputs.items())
 
 
+def copied(inputs: Inputs) -> Inputs:
+    """A batch of its own memory, for a forward pass that may change it in place."""
+    if isinstance(inputs, Tensor):
+        return inputs.clone()
+    return {name: tensor.clone() for name, tensor in inputs.items()}
+
+
 def forward(module: nn.Module, inputs: Inputs) -> Tensor:
     """The module's logits of a batch, shape ``(batch, classes)``."""
     logits: Tensor = module(inputs) if isinstance(inputs, Tensor) else module(**inputs)

@@ -28,7 +28,7 @@ from torch import Tensor, nn
 from fedfibos.analysis.accuracy import recalibrate
 from fedfibos.channels.trace import plain_kernels
 from fedfibos.common.extras import extra
-from fedfibos.common.inputs import Inputs, forward
+from fedfibos.common.inputs import Inputs, copied, forward
 from fedfibos.common.norms import keeps_statistics
 from fedfibos.export.folders import made_folders
 from fedfibos.export.pte import write_pte
@@ -158,8 +158,14 @@ def _difference(module: nn.Module, examples: Inputs, got: Tensor, name: str) -> 
         ExportError: They are not the same network.
     """
     for kernels in (nullcontext(), plain_kernels()):
+        before = torch.get_rng_state()
         with torch.no_grad(), kernels:
-            wanted = forward(module, examples)
+            wanted = forward(module, copied(examples))
+        if not torch.equal(torch.get_rng_state(), before):
+            raise ExportError(
+                f"{name} cannot be compared with the submodel, which draws random numbers in evaluation too: dropout "
+                "takes training=self.training, and a sample its mean where self.training is False"
+            )
         difference = float((got - wanted).where(got != wanted, 0.0).abs().max())  # -inf is -inf
         largest = wanted.abs().where(wanted.isfinite(), 0.0).max()
         if difference <= TOLERANCE * max(1.0, float(largest)):
@@ -174,7 +180,7 @@ def _safetensors(
     again = _emptied(module)
     load_model(again, path)
     with torch.no_grad():
-        return forward(again, examples)
+        return forward(again, copied(examples))
 
 
 def _sparse(
@@ -185,7 +191,7 @@ def _sparse(
     again = _emptied(module)
     again.load_state_dict(read_sparse(path), strict=False)
     with torch.no_grad():
-        return forward(again, examples)
+        return forward(again, copied(examples))
 
 
 def _emptied(module: nn.Module) -> nn.Module:
@@ -206,7 +212,7 @@ def _torch_export(
     path.write_bytes(archive.getvalue())
     again = torch.export.load(path).module()
     with torch.no_grad():
-        return forward(again, examples)
+        return forward(again, copied(examples))
 
 
 def _onnx(

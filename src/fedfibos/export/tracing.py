@@ -34,7 +34,7 @@ def trace(
     any_number = torch.export.Dim.DYNAMIC if most is None else torch.export.Dim("batch", min=1, max=most)
     batch = {0: any_number} if any_batch else {}
     try:
-        with _signature_of_its_class(module):
+        with _signature_with_names(module, examples):
             if isinstance(examples, Tensor):
                 return torch.export.export(module, (examples,), dynamic_shapes=(batch,))
             shapes = {name: batch for name in examples}
@@ -50,17 +50,28 @@ def trace(
 
 
 @contextmanager
-def _signature_of_its_class(module: nn.Module) -> Iterator[None]:
-    """A slice whose code gets the slice's sizes has a forward of its own, of any arguments: the tracer wants names."""
+def _signature_with_names(module: nn.Module, examples: Inputs) -> Iterator[None]:
+    """The tracer wants names where forward has none.
+
+    A slice whose code gets the slice's sizes has a forward of its own, of any arguments; a wrapper takes ``**batch``.
+    """
     own = module.__dict__.get("forward")
-    if not isinstance(own, partial):
+    signature = inspect.signature(partial(type(module).forward, module))
+    any_names = any(parameter.kind is parameter.VAR_KEYWORD for parameter in signature.parameters.values())
+    if any_names and isinstance(examples, dict):
+        signature = inspect.Signature([inspect.Parameter(n, inspect.Parameter.KEYWORD_ONLY) for n in examples])
+    elif not isinstance(own, partial):
         yield
         return
-    own.__signature__ = inspect.signature(partial(type(module).forward, module))  # type: ignore[attr-defined]
+    named = partial(module.forward)
+    named.__signature__ = signature  # type: ignore[attr-defined]
+    module.__dict__["forward"] = named
     try:
         yield
     finally:
-        del own.__signature__  # type: ignore[attr-defined]
+        del module.__dict__["forward"]
+        if own is not None:
+            module.__dict__["forward"] = own
 
 
 def contiguous(inputs: Inputs, count: int | None) -> Inputs:

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from fedfibos.common.draws import fixed_draws
-from fedfibos.common.inputs import forward
+from fedfibos.common.inputs import copied, forward
 from fedfibos.model import Model
 from fedfibos.submodel import full
 from fedfibos.tasks.task import Task
@@ -30,7 +30,7 @@ def made_up_targets(model: Model, examples: int) -> Tensor:
     whole = full(model.layout)
     module = model.workspace(whole).load(whole.gather(model.initial_params().to(model.device).flat)).eval()
     with fixed_draws(), torch.no_grad():
-        outputs = forward(module, model.place(model.example)).detach()
+        outputs = forward(module, copied(model.place(model.example))).detach()
     shape = outputs.shape[1:]
     for targets in (
         one,

@@ -12,7 +12,7 @@ from torch.nn.parameter import is_lazy
 from fedfibos.backend.reductions import all_finite
 from fedfibos.common.copies import copy_module
 from fedfibos.common.draws import fixed_draws
-from fedfibos.common.inputs import Inputs, check_dense, described, forward
+from fedfibos.common.inputs import Inputs, check_dense, copied, described, forward
 from fedfibos.common.user_code import UserCodeError, run_user_code
 from fedfibos.params import check_finite, check_float32, check_not_scripted
 
@@ -67,7 +67,7 @@ def outputs_of(module: nn.Module, example: Inputs) -> Tensor:
         UserCodeError: It fails.
     """
     with fixed_draws(), torch.no_grad():
-        outputs = run_user_code(forward, _copied(module).eval(), example)
+        outputs = run_user_code(forward, _copied(module).eval(), copied(example))
     assert isinstance(outputs, Tensor)
     return outputs
 
@@ -85,7 +85,7 @@ def check_test_inputs(module: nn.Module, train: Inputs, test: Inputs) -> None:
     trial = copy_module(module).eval()
     try:
         with fixed_draws(), torch.no_grad():
-            run_user_code(forward, trial, test)
+            run_user_code(forward, trial, copied(test))
     except UserCodeError as error:
         kinds = f"a test example is {described(test)}, a training example {described(train)}"
         raise UserCodeError(f"{error}; {kinds}") from error
@@ -101,7 +101,7 @@ def _evaluated(module: nn.Module, example: Inputs, seed: int) -> object:
     try:
         with fixed_draws(seed % 2**32), torch.no_grad():
             torch.default_generator.manual_seed(seed)
-            return run_user_code(forward, module.eval(), example)
+            return run_user_code(forward, module.eval(), copied(example))
     finally:
         module.train(was_training)
 
@@ -238,7 +238,7 @@ def _gradients(
     """
     try:
         with fixed_draws(), torch.enable_grad():
-            logits = run_user_code(forward, twin, example)
+            logits = run_user_code(forward, twin, copied(example))
     except UserCodeError as error:
         if not twin.training or _trains(module, of_size(example, 8)):
             return None
@@ -258,7 +258,7 @@ def _trains(module: nn.Module, example: Inputs) -> bool:
     """Whether a copy of the module takes a batch in training mode."""
     try:
         with fixed_draws():
-            run_user_code(forward, _copied(module).train(), example)
+            run_user_code(forward, _copied(module).train(), copied(example))
     except UserCodeError:
         return False
     return True
@@ -275,7 +275,7 @@ def _matters(parameter: nn.Parameter, twin: nn.Module, example: Inputs) -> bool:
         for change in (0.0, 1.0):
             with fixed_draws(), torch.no_grad():
                 parameter.copy_(before).add_(change)
-                found.append(forward(twin, example).nan_to_num())
+                found.append(forward(twin, copied(example)).nan_to_num())
     finally:
         with torch.no_grad():
             parameter.copy_(before)

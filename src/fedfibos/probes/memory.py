@@ -6,8 +6,9 @@ from itertools import combinations
 
 import torch
 from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves
 
-from fedfibos.common.inputs import Inputs
+from fedfibos.common.inputs import Inputs, copied, forward
 from fedfibos.params import check_kept
 from fedfibos.probes.trial import TrialCopy
 
@@ -75,3 +76,27 @@ def changed_by_forward(module: nn.Module, example: Inputs) -> tuple[str, ...]:
             if not torch.equal(parameters[name].nan_to_num(), value.nan_to_num()):
                 changed.add(name)
     return tuple(name for name in parameters if name in changed)
+
+
+def changes_inputs(module: nn.Module, example: Inputs) -> bool:
+    """Whether a forward pass in training changes its batch in place (``x -= x.mean()``).
+
+    A step that passes a batch through the model twice must then copy it.
+    """
+    given = copied(example)
+
+    def watched(module: nn.Module, inputs: Inputs) -> Tensor:
+        outputs = forward(module, inputs)
+        changed.append(any(not _same(a, b) for a, b in zip(tree_leaves(inputs), tree_leaves(given), strict=True)))
+        return outputs
+
+    changed: list[bool] = []
+    try:
+        TrialCopy(module).logits(example, run=watched)
+    except Exception:  # what is wrong with the module is told where it is checked
+        return False
+    return any(changed)
+
+
+def _same(one: Tensor, other: Tensor) -> bool:
+    return one.shape == other.shape and torch.allclose(one, other, rtol=0.0, atol=0.0, equal_nan=True)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from fedfibos.common.draws import fixed_draws
-from fedfibos.common.inputs import Inputs, forward
+from fedfibos.common.inputs import Inputs, copied, forward
 from fedfibos.probes.trial import TrialCopy
 
 SEEDS = 4
@@ -39,7 +39,7 @@ def _of_gradients(module: nn.Module, example: Inputs) -> Iterator[str]:
     for seed in range(SEEDS):
         trial.put_back()
         with torch.enable_grad(), fixed_draws(seed):
-            outputs = forward(trial.module.train(), example)
+            outputs = forward(trial.module.train(), copied(example))
         leaves = {id(leaf): leaf for leaf in _leaves(outputs)}
         reached |= leaves
         times.update(leaves.keys())

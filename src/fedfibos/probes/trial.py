@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from fedfibos.common.copies import copy_module
 from fedfibos.common.draws import fixed_draws
-from fedfibos.common.inputs import Inputs, forward
+from fedfibos.common.inputs import Inputs, copied, forward
 from fedfibos.params import without_overlaps
 
 Run = Callable[[nn.Module, Inputs], Tensor]
@@ -36,7 +36,7 @@ class TrialCopy:
             run: Calls it.
         """
         with fixed_draws():
-            return run(self.module.train(training), example)
+            return run(self.module.train(training), copied(example))
 
     def put_back(self) -> None:
         """Give every parameter and buffer the original's values again."""
