@@ -1,6 +1,7 @@
 """Budgets: how many coordinates a capacity is, over the whole model and tensor by tensor."""
 
 import math
+from itertools import pairwise
 
 import pytest
 import torch
@@ -11,7 +12,7 @@ from torch import nn
 from fedfibos.methods import FIARSE, FedFIbOS
 from fedfibos.model import model_of
 from fedfibos.params import Layout, Params
-from fedfibos.submodel import budget, layer_budgets
+from fedfibos.submodel import budget, layer_budgets, layer_floors, mask_from_scores
 from fedfibos.training import LocalTraining
 from fedfibos.types import Client
 
@@ -83,3 +84,53 @@ def test_a_core_by_the_shared_score_takes_no_more_of_a_tensor_than_the_client_ha
     for (_, start, stop), count in zip(model.layout.maskable(), layer_budgets(0.05, model.layout), strict=True):
         best = set(flat[start:stop].topk(count).indices.tolist())
         assert set(held[start:stop].nonzero().flatten().tolist()) == best
+
+
+TWO = Layout(("a", "b"), ((4,), (2,)), 2)
+SCORES = torch.tensor([9.0, 8, 7, 6, 1, 2])
+
+
+@pytest.mark.parametrize(
+    ("capacity", "floor", "held"),
+    [
+        (0.5, 0.0, [0, 1, 2]),  # the second tensor is empty
+        (0.5, 0.5, [0, 1, 5]),  # each is sure of one: ⌊.25·4⌋ and, lifted, ⌊.25·2⌋
+        (0.5, 1.0, [0, 1, 5]),  # ⌊.5·4⌋ = 2 and ⌊.5·2⌋ = 1 fill the budget
+        (5 / 6, 0.2, [0, 1, 2, 3, 5]),
+        (1 / 6, 1.0, [0]),  # a budget of one: the better of the two that would be sure
+        (1.0, 0.5, [0, 1, 2, 3, 4, 5]),
+    ],
+)
+def test_a_floor_keeps_the_best_of_every_tensor(capacity, floor, held):
+    mask = mask_from_scores(SCORES, capacity, TWO, floor=floor)
+    found = range(6) if mask.held is None else mask.held.nonzero().flatten().tolist()
+    assert list(found) == held
+    assert mask.num_held == len(held) == budget(capacity, 6)
+
+
+@given(st.lists(st.integers(0, 400), min_size=1, max_size=8).filter(any), st.floats(0.01, 0.99), st.floats(0.01, 1.0))
+@settings(max_examples=100, deadline=None)
+def test_with_a_floor_the_budget_is_exact_and_no_tensor_falls_below_it(sizes, capacity, floor):
+    layout = Layout(tuple(map(str, range(len(sizes)))), tuple((size,) for size in sizes), len(sizes))
+    scores = torch.rand(sum(sizes), generator=torch.Generator().manual_seed(len(sizes)))
+    mask, least = mask_from_scores(scores, capacity, layout, floor=floor), layer_floors(floor, capacity, layout)
+    held = torch.ones(sum(sizes), dtype=torch.bool) if mask.held is None else mask.held
+    assert int(held.sum()) == mask.num_held == budget(capacity, sum(sizes))
+    if sum(least) <= mask.num_held:
+        for (_, start, stop), count in zip(layout.maskable(), least, strict=True):
+            assert int(held[start:stop].sum()) >= count
+
+
+def test_masks_with_a_floor_nest():
+    model = model_of(nn.Sequential(nn.Linear(20, 60), nn.ReLU(), nn.Linear(60, 30), nn.ReLU(), nn.Linear(30, 4)))
+    scores = torch.rand(model.layout.num_maskable, generator=torch.Generator().manual_seed(0))
+    scores[model.layout.num_maskable // 2 :] *= 0.01  # one end of the model ranks far below the other
+    masks = [mask_from_scores(scores, c, model.layout, floor=0.25).held for c in (0.5, 0.25, 0.125, 0.0625)]
+    for larger, smaller in pairwise(masks):
+        assert not (smaller & ~larger).any()
+
+
+@pytest.mark.parametrize("floor", [-0.1, 1.5])
+def test_a_floor_is_a_share(floor):
+    with pytest.raises(ValueError, match=r"floor must be in \[0, 1\]"):
+        FedFIbOS(floor=floor)

@@ -226,7 +226,20 @@ def layer_budgets(capacity: float, layout: Layout) -> list[int]:
     return counts
 
 
-def mask_from_scores(scores: Tensor, capacity: float, layout: Layout, scope: str = "global") -> Mask:
+def layer_floors(floor: float, capacity: float, layout: Layout) -> list[int]:
+    """What every maskable tensor is sure of: so much of its share γn, rounded down, and at least one coordinate.
+
+    It never falls as the capacity grows.
+    """
+    if not 0.0 < floor <= 1.0:
+        raise ValueError(f"floor must be in (0, 1], got {floor:g}")
+    part = exactly(floor) * exactly(capacity)
+    return [min(size, max(1, math.floor(part * size))) for size in layout.numels[: layout.num_maskable_tensors]]
+
+
+def mask_from_scores(
+    scores: Tensor, capacity: float, layout: Layout, scope: str = "global", floor: float = 0.0
+) -> Mask:
     """Score -> mask: the ⌈γd⌉ highest of the d maskable coordinates, and everything that is always held.
 
     Args:
@@ -234,6 +247,8 @@ def mask_from_scores(scores: Tensor, capacity: float, layout: Layout, scope: str
         capacity: γ in (0, 1].
         layout: Layout of the full model.
         scope: ``global`` ranks over all d; ``layer`` gives every tensor its share (:func:`layer_budgets`).
+        floor: In [0, 1]. Above 0, and with ``global``, every tensor first holds its own best (:func:`layer_floors`),
+            and then the best of all others fill the budget. So no layer is left empty where the budget reaches.
     """
     if scope not in ("global", "layer"):
         raise ValueError(f"scope must be 'global' or 'layer', got {scope!r}")
@@ -242,9 +257,17 @@ def mask_from_scores(scores: Tensor, capacity: float, layout: Layout, scope: str
         return full(layout)
     if scope == "layer":
         return mask_by_layer(scores, layer_budgets(capacity, layout), layout)
-    held = torch.empty(layout.size, dtype=torch.bool, device=scores.device)
-    top_k(scores, k, out=held[: layout.num_maskable])
-    held[layout.num_maskable :] = True
+    held = torch.ones(layout.size, dtype=torch.bool, device=scores.device)
+    if floor == 0.0:
+        top_k(scores, k, out=held[: layout.num_maskable])
+        return Mask(held, k + layout.size - layout.num_maskable)
+    least = layer_floors(floor, capacity, layout)
+    sure = mask_by_layer(scores, least, layout).held
+    assert sure is not None
+    ranked, missing = sure[: layout.num_maskable], k - sum(least)
+    some = (~ranked if missing > 0 else ranked).nonzero().flatten()  # those that the budget has not decided
+    held[: layout.num_maskable] = ranked if missing > 0 else False
+    held[some] = top_k(scores[some], missing if missing > 0 else k)
     return Mask(held, k + layout.size - layout.num_maskable)
 
 

@@ -30,6 +30,7 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "fedfibos-core": ("fedfibos", {"sharing": "blend", "blend_of": "budget", "blend": 0.5}),
     "fedfibos-blend-none": ("fedfibos", {"sharing": "blend", "prior": "none"}),
     "fedfibos-ssp-layer-none": ("fedfibos", {"criterion": "ssp", "scope": "layer", "prior": "none"}),
+    "fedfibos-saliency-floor": ("fedfibos", {"criterion": "saliency", "floor": 0.25}),
     "channels-client": ("fedfibos-channels", {"sharing": "client", "scope": "layer"}),
     "channels-blend": ("fedfibos-channels", {"sharing": "blend", "every": 2, "hysteresis": 0.5}),
     "channels-estimate": ("fedfibos-channels", {"start": "estimate", "criterion": "first"}),

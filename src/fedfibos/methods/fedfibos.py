@@ -71,6 +71,8 @@ class FedFIbOS:
         exponents: (a, b) of ``power``, both 0 or above. (1, 0) is ``fisher``, (0, 1) ``magnitude``; (1, 1) has the
             order of ``ssp`` and (1, 2) that of ``saliency``.
         scope: ``global`` ranks all d coordinates together; ``layer`` gives every tensor its share.
+        floor: In [0, 1]: with ``global`` every tensor is sure of so much of its share. Otherwise a layer without a
+            weight passes no gradient, gets no score, and can stay empty ("layer collapse": Tanaka et al. 2020).
         sharing: ``shared``: one f̄; ``client``: one per client; ``blend``: both.
         blend: β in [0, 1], the client's part in a blend.
         blend_of: What is divided: the ``scores``, β·f̄(n) + (1−β)·f̄(shared), or the ``budget``: ⌈(1−β)γd⌉ coordinates
@@ -92,6 +94,7 @@ class FedFIbOS:
     criterion: Literal["fisher", "ssp", "saliency", "power", "magnitude", "random"] | Criterion = "fisher"
     exponents: tuple[float, float] = (1.0, 2.0)
     scope: Literal["global", "layer"] = "global"
+    floor: float = 0.0
     sharing: Literal["shared", "client", "blend"] = "shared"
     blend: float = 0.2
     blend_of: Literal["scores", "budget"] = "scores"
@@ -107,6 +110,8 @@ class FedFIbOS:
         check_average(self.ema_rate, self.blend)
         if len(self.exponents) != 2 or min(self.exponents) < 0 or max(self.exponents) == 0:
             raise ValueError(f"exponents must be two numbers, 0 or above and not both 0, got {list(self.exponents)}")
+        if not 0.0 <= self.floor <= 1.0:
+            raise ValueError(f"floor must be in [0, 1], got {self.floor}")
         if self.dense_every < 0:
             raise ValueError(f"dense_every must be 0 or positive, got {self.dense_every}")
         if self.estimate_every < 1:
@@ -190,7 +195,7 @@ class FedFIbOS:
             if core is None:
                 return full(model.layout)
             scores = torch.where(core[: scores.numel()], math.inf, scores)
-        return mask_from_scores(scores, client.capacity, model.layout, self.scope)
+        return mask_from_scores(scores, client.capacity, model.layout, self.scope, self.floor)
 
     def train(self, model: Model, params: Params, submodel: Submodel, client: Client) -> Upload:
         """Lines 10 to 18: local steps, squaring each step's gradients on the way."""
@@ -304,6 +309,7 @@ def _row(state: State, client: Client) -> Tensor:
 
 IDLE: tuple[Idle, ...] = (
     (("blend", "blend_of"), "sharing", ("blend",)),
+    (("floor",), "scope", ("global",)),
     (("dense_every",), "fisher", ("held", "literal")),
     (("exponents",), "criterion", ("power",)),
     (("sharing",), "criterion", ("fisher", "ssp", "saliency", "power", "random")),
