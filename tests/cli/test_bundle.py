@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 
 import pytest
 import torch
@@ -52,7 +53,7 @@ def test_every_class_has_a_file_and_the_manifest_says_what_it_is_of(run, tmp_pat
         assert torch.equal(whole.sort().values, opened.checkpoint.params.flat.sort().values)
 
 
-def test_an_earlier_round_that_is_kept_and_the_best(run, tmp_path):
+def test_an_earlier_round_that_is_kept_and_the_best(run, tmp_path, capsys):
     assert main(["bundle", str(run), "--out", str(tmp_path / "two"), "--format", ".safetensors", "--round", "2"]) == 0
     manifest = json.loads((tmp_path / "two/manifest.json").read_text())
     assert manifest["round"] == 2
@@ -64,14 +65,17 @@ def test_an_earlier_round_that_is_kept_and_the_best(run, tmp_path):
     assert main(["export", str(run), *export]) == 0
     one, other = load_file(tmp_path / "one.safetensors"), load_file(tmp_path / "two/capacity-0.5.safetensors")
     assert all(torch.equal(one[name], other[name]) for name in one)
+    capsys.readouterr()
     assert main(["evaluate", str(run), "--round", "2"]) == 0
+    title, *_ = capsys.readouterr().out.splitlines()
+    assert re.search(r"after round 2: accuracy$", title.rstrip())
     assert json.loads((run / "evaluation.json").read_text())["round"] == 2
 
 
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--round", "3"], "keeps no checkpoint of round 3, there are those of rounds 2, 4"),
+        (["--round", "3"], "keeps no checkpoint after round 3, it has those after round 2 and 4"),
         (["--round", "2", "--best"], "pass --best or --round, not both"),
         (
             ["--format", ".zip"],

@@ -16,6 +16,7 @@ import torch
 from rich.console import Console
 from rich.filesize import decimal
 
+from fedfibos import cli
 from fedfibos.cli import main
 from fedfibos.cli.dry_run import how_dealt
 from fedfibos.cli.methods import summary
@@ -87,7 +88,12 @@ def one_line(capsys):
         (["run", "TINY", "--out", "x", "--device", "tpu"], "'tpu' is not one of 'cpu', 'cuda'"),
         (["run", "TINY", "--out", "x", "--bogus"], "No such option"),
         (["run"], "Missing argument 'EXPERIMENT'"),
-        (["train"], "No such command 'train'"),
+        (["train"], "No such command 'train'. fedfibos --help lists them"),
+        (["sweep", "TINY"], "is an experiment, wanted a study (grid, seeds): fedfibos run runs it"),
+        (["sweep", "."], ".: is a folder, wanted a study file"),
+        (["pack", "nowhere"], "nowhere must be a folder of run directories, it does not exist"),
+        (["report", "nowhere"], "nowhere must be a run directory, a folder of some or an archive of one, it does not"),
+        (["report", "TINY"], "must be a run directory, a folder of some or an archive of one, it is another file"),
         ([], "Missing command"),
     ],
 )
@@ -113,6 +119,27 @@ def test_what_cannot_be_run_is_one_line_and_exit_code_2(tiny, tmp_path, monkeypa
     assert main(["run", tiny, *overrides, "--out", "x"]) == 2
     assert message in one_line(capsys)
     assert not (tmp_path / "x").exists()
+
+
+@pytest.mark.parametrize("key", ["base", "study"])
+def test_a_file_that_another_names_and_that_is_not_there(tmp_path, capsys, key):
+    path = tmp_path / "derived.toml"
+    path.write_text(f'{key} = "nowhere.toml"\n')
+    assert main(["sweep" if key == "study" else "run", str(path), "--dry-run"]) == 2
+    assert one_line(capsys) == f"fedfibos: {path}: {key} = 'nowhere.toml': there is no {tmp_path / 'nowhere.toml'}"
+
+
+def test_the_nearest_command_is_named_once(capsys):
+    assert main(["ru"]) == 2
+    assert one_line(capsys) == "fedfibos: No such command 'ru'. Did you mean 'run'?"
+
+
+def test_help_loses_no_brackets(capsys):
+    """Rich takes ``[words]`` in a help text for markup, and drops them."""
+    assert main(["plan", "--help"]) == 0
+    assert "(federation.devices)" in " ".join(capsys.readouterr().out.replace("│", "").split())
+    sources = "".join(path.read_text() for path in (Path(cli.__file__).parent).glob("*.py"))
+    assert re.findall(r'help="[^"]*\[[^"]*"', sources) == []
 
 
 def test_a_dry_run_takes_the_nested_family_from_the_fleet(tiny, capsys):

@@ -156,6 +156,6 @@ def test_head_ends_a_run_quietly_and_it_goes_on_later(tiny):
     assert done.returncode == 141
     assert done.stderr == ""
     first, second = done.stdout.splitlines()
-    assert first == "fedavg on digits: mlp, 5 clients, 5 a round, 20000 rounds, seed 0"
+    assert first == "fedavg on digits: mlp, 5 clients, 5 a round, 20,000 rounds, seed 0"
     assert second.startswith("round 1/20000  loss ")
     assert list((tiny / "x" / "checkpoint").glob("round-*"))

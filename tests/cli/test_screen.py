@@ -9,7 +9,7 @@ from rich.console import Console
 
 from fedfibos.cli import main
 from fedfibos.cli.diagnose import diagnosis_table
-from fedfibos.cli.progress import progress_on
+from fedfibos.cli.progress import loss_of, progress_on, title
 from fedfibos.cli.results import mean_heading
 from fedfibos.common.statistics import Spread
 from fedfibos.config.experiment import load_experiment
@@ -80,6 +80,18 @@ def test_a_diagnosis_fits_80_columns_whole():
 def test_a_mean_of_fewer_than_20_says_of_how_many():
     assert mean_heading(20) == "mean of last 20"
     assert mean_heading(3) == "mean of all 3"
+
+
+@pytest.mark.parametrize(
+    ("loss", "text"), [(2.16049, "loss 2.160"), (99999.0, "loss 99999.000"), (5.08e11, "loss 5.08e+11")]
+)
+def test_a_loss_is_never_a_long_row_of_digits(loss, text):
+    assert loss_of({"loss": loss}) == text
+
+
+def test_one_of_a_thing_is_no_plural(tiny):
+    experiment = load_experiment(tiny, ["federation.rounds=1", "federation.cohort=1"])
+    assert title(experiment) == "fedavg on digits: mlp, 5 clients, 1 a round, 1 round, seed 0"
 
 
 def test_one_seed_has_no_winner():

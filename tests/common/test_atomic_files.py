@@ -1,8 +1,19 @@
 """A file is there whole or as it was before."""
 
+import os
+
 import pytest
 
 from fedfibos.common.atomic_files import atomic_write, write_whole
+
+
+def test_no_device_is_replaced_by_a_file(tmp_path):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with pytest.raises(OSError, match="is no regular file, wanted the name of a file to write"):
+        write_whole(pipe, "text")
+    assert pipe.is_fifo()
+    assert list(tmp_path.iterdir()) == [pipe]
 
 
 def test_text_and_bytes_are_written_and_nothing_else_is_left(tmp_path):

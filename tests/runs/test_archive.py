@@ -110,7 +110,7 @@ def test_a_packed_study_is_read_as_its_folder_is(study):
         stored_bytes(study / RUNS[0] / "evaluation.json")
     with pytest.raises(
         RecordError,
-        match=r"/heterofl must be a run directory, a folder of some or an archive of one, it is not a folder",
+        match=r"/heterofl must be a run directory, a folder of some or an archive of one, it does not exist",
     ):
         find_runs([study / "heterofl"])
 

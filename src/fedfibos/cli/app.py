@@ -7,6 +7,7 @@ the command that needs it, so ``--help`` answers at once.
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Sequence
 from functools import cache
@@ -41,7 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             code = _run(sys.argv[1:] if arguments is None else list(arguments))
         flush_output()
     except click.ClickException as error:
-        return fail(error.format_message(), error.exit_code)
+        return fail(_usage(error), error.exit_code)
     except (click.Abort, KeyboardInterrupt):
         return fail("interrupted", INTERRUPTED)
     except BrokenPipeError:  # as in ``fedfibos run ... | head -1``
@@ -59,6 +60,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise
         return fail(in_words(error), known)
     return code
+
+
+def _usage(error: click.ClickException) -> str:
+    """What is wrong with the words of a command; the nearest command once, where Click and Typer both name it."""
+    text = re.sub(r"( Did you mean [^?]*\?)\1+", r"\1", error.format_message())
+    if text.startswith("No such command") and "Did you mean" not in text:
+        return f"{text} fedfibos --help lists them"
+    return text
 
 
 def _run(arguments: list[str]) -> int:

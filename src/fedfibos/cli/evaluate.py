@@ -40,13 +40,11 @@ def evaluate_run(run: Path, data_dir: Path | None, device: str, console: Console
     written = {"round": at.round, **result, "environment": describe(device)}
     submodels, local = result["global"]["submodels"], result["local"]
     first = measures_of(result)[0]
-    table = Table(
-        title=f"{experiment.method.name}, seed {experiment.seed}, after round {at.round}: {first.directed}, "
-        f"full model {first.text(result['global']['full'])}"
-    )
+    table = Table(title=f"{experiment.method.name}, seed {experiment.seed}, after round {at.round}: {first.directed}")
     parts = {"local": local, **({"local, adjusted": local["adjusted"]} if "adjusted" in local else {})}
-    for heading in ("capacity", "global, submodels", *parts):
-        table.add_column(heading, justify="right")
+    for heading in ("capacity", "global", *parts):
+        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_row("full model", first.text(result["global"]["full"]), *("–" for _ in parts), end_section=True)
     for key in [*local["by_capacity"], "mean"]:
         own = [part["mean"] if key == "mean" else part["by_capacity"][key] for part in parts.values()]
         table.add_row(key, first.text(submodels[key]), *map(first.text, own))

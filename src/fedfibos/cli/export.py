@@ -178,7 +178,9 @@ def capacity_of(source: Exportable, capacity: float | None, client: int | None) 
     if client is None:
         raise ValueError("export must have --capacity, or --client N for the capacity of client N, got neither")
     if client not in source.capacities:
-        raise ValueError(f"client {client} has no capacity on record: pass --capacity too")
+        last = max(source.capacities, default=None)
+        there = "there is none" if last is None else f"there are clients up to {last}"
+        raise ValueError(f"client {client} has no capacity on record, {there}: name another, or pass --capacity too")
     return source.capacities[client]
 
 

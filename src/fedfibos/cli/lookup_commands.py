@@ -96,7 +96,7 @@ def methods(
 
 
 def plan(
-    fleet: Annotated[Path, typer.Argument(help="Experiment file with classes of devices, [[federation.devices]].")],
+    fleet: Annotated[Path, typer.Argument(help="Experiment file with classes of devices (federation.devices).")],
     overrides: Annotated[
         list[str] | None, typer.Argument(help="section.key=value ...; method.name=NAME shows that method alone.")
     ] = None,

@@ -13,7 +13,7 @@ def pack(
 ) -> None:
     """Write the records of each study, without checkpoints, into one file beside its folder: FOLDER.tar.zst."""
     from fedfibos.cli.terminal import console_here
-    from fedfibos.common.formatting import count_of
+    from fedfibos.common.formatting import bytes_text, count_of
     from fedfibos.runs.archive import pack as write
     from fedfibos.runs.archive import read_archive
     from fedfibos.runs.files import CONFIG
@@ -21,5 +21,5 @@ def pack(
     for folder in folders:
         archive = write(folder)
         runs = sum(Path(name).name == CONFIG for name in read_archive(archive))
-        text = f"{count_of(runs, 'run')}, {archive.stat().st_size / 1e6:.1f} MB: {archive}"
+        text = f"{count_of(runs, 'run')}, {bytes_text(archive.stat().st_size)}: {archive}"
         console_here().print(text, markup=False, highlight=False, soft_wrap=True)

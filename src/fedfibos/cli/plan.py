@@ -10,7 +10,7 @@ from rich.table import Table
 
 from fedfibos.analysis.fitting import Fit
 from fedfibos.cli.methods import granularity
-from fedfibos.common.formatting import bytes_text, short_text
+from fedfibos.common.formatting import bytes_text, count_of, short_text
 from fedfibos.config.devices import Device
 from fedfibos.simulation.plan import FleetPlan, MethodPlan
 
@@ -30,7 +30,7 @@ def show_plan(plan: FleetPlan, console: Console) -> None:
     """Print the plan: the fleet, then a table a method; within the width of the console."""
     experiment = plan.experiment
     local = experiment.local
-    steps = f"{local.steps} steps" if local.steps is not None else f"{local.epochs} epochs"
+    steps = count_of(local.steps, "step") if local.steps is not None else count_of(local.epochs or 1, "epoch")
     _line(
         console,
         f"{experiment.model.name} on {experiment.data.name}, {plan.parameters:,} parameters; a round is {steps} on "

@@ -11,7 +11,7 @@ from rich.filesize import decimal
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Column
 
-from fedfibos.common.formatting import duration
+from fedfibos.common.formatting import count_of, duration
 from fedfibos.config.experiment import Experiment
 from fedfibos.runs.measures import measures_of
 
@@ -90,11 +90,18 @@ class Tally:
         return f"down {decimal(self.down)}  up {decimal(self.up)}{rejected}"
 
 
+LONGEST_LOSS = 10**5
+"""From here a loss is shown as 1.23e+05."""
+
+
 def loss_of(record: Mapping[str, Any], digits: int = 3) -> str:
     """The round's loss, or the epsilon spent so far; of one that brought no usable upload, that it was skipped."""
     if "skipped_round" in record:
         return "skipped"
-    return f"epsilon {record['epsilon']:.3g}" if "epsilon" in record else f"loss {record['loss']:.{digits}f}"
+    if "epsilon" in record:
+        return f"epsilon {record['epsilon']:.3g}"
+    loss = record["loss"]
+    return f"loss {loss:.{digits}f}" if abs(loss) < LONGEST_LOSS else f"loss {loss:.3g}"
 
 
 BAR = 14
@@ -201,7 +208,8 @@ def title(experiment: Experiment) -> str:
     federation = experiment.federation
     return (
         f"{experiment.method.name} on {experiment.data.name}: {experiment.model.name}, "
-        f"{federation.clients} clients, {federation.cohort_label} a round, {federation.rounds} rounds, "
+        f"{count_of(federation.clients, 'client')}, {federation.cohort_label} a round, "
+        f"{count_of(federation.rounds, 'round')}, "
         f"seed {experiment.seed}"
         + (", measured on held-out training examples" if experiment.evaluation.validation else "")
     )

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.filesize import decimal
 from rich.table import Table
 
-from fedfibos.common.formatting import duration, percent
+from fedfibos.common.formatting import count_of, duration, percent
 from fedfibos.runs.classes import rejected_lines, skipped_line
 from fedfibos.runs.measures import Measure, measures_of
 from fedfibos.runs.record import RunDirectory
@@ -29,7 +29,7 @@ def show_results(final: Mapping[str, Any], out: Path, console: Console, summary:
         summary: A key of :data:`SUMMARIES`.
     """
     first, *others = measures_of(final)
-    table = Table(title=f"{final['method']}, seed {final['seed']}, {final['rounds']} rounds")
+    table = Table(title=f"{final['method']}, seed {final['seed']}, {count_of(final['rounds'], 'round')}")
     table.add_column(first.words if first.better == "higher" else f"{first.words}, lower is better", no_wrap=True)
     heading = mean_heading(evaluations_of(out)) if summary == "last20" else SUMMARIES[summary]
     table.add_column(heading, justify="right", no_wrap=True)

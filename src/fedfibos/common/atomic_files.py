@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,6 +12,8 @@ from pathlib import Path
 @contextmanager
 def atomic_write(path: Path) -> Iterator[Path]:
     """A temporary name to write to; synced and renamed at the end: the file is there whole or as it was before."""
+    if path.exists() and not (path.is_file() or path.is_dir()):
+        raise FileExistsError(errno.EEXIST, "is no regular file, wanted the name of a file to write", str(path))
     temporary = path.with_name(f".{path.name}.tmp")
     try:
         yield temporary

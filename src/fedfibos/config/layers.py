@@ -129,7 +129,19 @@ def read_layers(path: Path, derived: tuple[Path, ...] = ()) -> list[Layer]:
         return [Layer(str(path), values)]
     if not isinstance(base, str):
         raise ExperimentError(f"{path}: base must be the name of a file, got {base!r}")
-    return [*read_layers(path.parent / base, (*derived, path.resolve())), Layer(str(path), values)]
+    return [*read_layers(based_on(path, "base", base), (*derived, path.resolve())), Layer(str(path), values)]
+
+
+def based_on(path: Path, key: str, name: str) -> Path:
+    """The file that a key of another file names, beside it.
+
+    Raises:
+        ExperimentError: There is none.
+    """
+    other = path.parent / name
+    if "\0" not in name and not other.exists():
+        raise ExperimentError(f"{path}: {key} = {name!r}: there is no {other}")
+    return other
 
 
 def as_layers(overrides: Sequence[str | Layer]) -> Iterator[Layer]:

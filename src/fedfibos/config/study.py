@@ -31,9 +31,10 @@ from fedfibos.common.dotted_keys import flat
 from fedfibos.common.formatting import count_of
 from fedfibos.common.validation import ExperimentError, check_name, toml_text
 from fedfibos.config.experiment import Experiment, load_experiment, to_toml
-from fedfibos.config.layers import Layer, read_toml
+from fedfibos.config.layers import Layer, based_on, read_toml
 from fedfibos.config.left_behind import left_behind
 from fedfibos.config.replaced import replaced
+from fedfibos.config.sections import SECTIONS
 
 KEYS = ("base", "study", "seeds", "all", "grid")
 
@@ -155,7 +156,7 @@ class _File:
 def _read(path: Path, derived: tuple[Path, ...]) -> _File:
     if path.resolve() in derived:
         raise ExperimentError(f"{path}: study must not lead back to the same file")
-    values = read_toml(path)
+    values = _tables(path)
     try:
         for key in values:
             check_name("a key of a study", key, KEYS)
@@ -170,12 +171,22 @@ def _read(path: Path, derived: tuple[Path, ...]) -> _File:
         overrides = (Layer(str(path), _table("all", values["all"])),) if "all" in values else ()
     except ValueError as error:
         raise ExperimentError(f"{path}: {error}") from None
-    base = path.parent / values["base"] if "base" in values else None
+    base = based_on(path, "base", values["base"]) if "base" in values else None
     if "study" not in values:
         assert base is not None
         return _File(base, seeds or (load_experiment(base).seed,), overrides, grid)
-    before = _read(path.parent / values["study"], (*derived, path.resolve()))
+    before = _read(based_on(path, "study", values["study"]), (*derived, path.resolve()))
     return _File(base or before.base, seeds or before.seeds, (*before.all, *overrides), {**before.grid, **grid})
+
+
+def _tables(path: Path) -> dict[str, Any]:
+    """What is in a study file; a folder and an experiment are told apart from one."""
+    if path.is_dir():
+        raise ExperimentError(f"{path}: is a folder, wanted a study file")
+    values = read_toml(path)
+    if values.keys() & SECTIONS.keys() and not values.keys() & set(KEYS[1:]):
+        raise ExperimentError(f"{path}: is an experiment, wanted a study (grid, seeds): fedfibos run runs it")
+    return values
 
 
 def _checked_seeds(seeds: object) -> tuple[int, ...]:

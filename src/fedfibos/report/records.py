@@ -103,7 +103,7 @@ def find_runs(paths: Iterable[Path]) -> dict[Path, str]:
     for path in paths:
         below = [config.parent for config in stored_below(path, CONFIG)]
         if not below:
-            lacks = f"holds no {CONFIG}" if path.exists() else "is not a folder and no archive"
+            lacks = f"holds no {CONFIG}" if path.is_dir() else "is another file" if path.exists() else "does not exist"
             raise RecordError(f"{path} must be a run directory, a folder of some or an archive of one, it {lacks}")
         folder = folder_of(path.resolve()) if path.is_file() else path.resolve()
         top = folder.parent

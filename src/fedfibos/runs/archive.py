@@ -84,7 +84,8 @@ def pack(folder: Path) -> Path:
     here = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*") if path.is_file()}
     runs = {PurePosixPath(name).parent for name in here if PurePosixPath(name).name == CONFIG}
     if not runs:
-        raise RecordError(f"{folder} must be a folder of run directories, it holds no {CONFIG}")
+        lacks = f"holds no {CONFIG}" if folder.is_dir() else "is a file" if folder.exists() else "does not exist"
+        raise RecordError(f"{folder} must be a folder of run directories, it {lacks}")
     files = {
         name: content
         for name, content in read_archive(archive).items()

@@ -185,8 +185,8 @@ class CheckpointStore:
         """
         kept = {_number(path): path for path in self._finished()}
         if number not in kept:
-            there = ", ".join(map(str, kept)) or "none"
-            raise RecordError(f"{self.run} keeps no checkpoint of round {number}, there are those of rounds {there}")
+            there = f"those after round {' and '.join(map(str, kept))}" if kept else "none"
+            raise RecordError(f"{self.run} keeps no checkpoint after round {number}, it has {there}")
         try:
             return self._load(kept[number], self._sound(kept[number]), layout)
         except OtherModelError:
