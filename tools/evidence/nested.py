@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from evidence import equal_devices
 from evidence.compared import PLACES, Comparison, between, comparisons, side_by_side
 from evidence.records import CAPACITIES, DIRICHLET, FULL, LOCAL, MAIN, SUBMODELS, Cell, Study, entry
 from evidence.tables import NAMES, TITLES, rates, table
@@ -39,7 +40,6 @@ CLOSEST = (
     "channels-nested-momentum",
 )
 """Methods whose distance to the ceiling is shown."""
-DEVICES = ("high", "devices")
 BY_CAPACITY = {f"1/{round(1 / float(c))}": ("global_accuracy", "submodels", c, "last") for c in CAPACITIES[1:]}
 COLUMNS = {"full": FULL, **BY_CAPACITY, "mean": SUBMODELS, "local": LOCAL}
 
@@ -62,7 +62,7 @@ def page(study: Study, devices: Study) -> str:
         ]
     parts += [*momentum_at_the_server(study), *average_over_rounds(study), *to_the_ceiling(study)]
     parts += ["## Rates", TUNED, rates(study)]
-    return "\n\n".join([*parts, *at_equal_devices(devices), LIMITS]) + "\n"
+    return "\n\n".join([*parts, *equal_devices.section(devices), LIMITS]) + "\n"
 
 
 def what_nested_steps_give(study: Study) -> list[str]:
@@ -193,38 +193,6 @@ def _accuracies(study: Study, cell: Cell, names: list[str]) -> str:
         gigabytes = "–" if sent is None else f"{sent.mean / 1e9:.2f}"
         rows.append([TITLES[name], str(len(study.cells[cell][name])), *values, gigabytes])
     return table(rows)
-
-
-def at_equal_devices(study: Study) -> list[str]:
-    """Who can train at all, and how good the full model becomes."""
-    rows = [["method", "seeds", "classes that train", "clients that train", "full model", "mean of the submodels"]]
-    for name, records in study.cells[DEVICES].items():
-        of = records[0].final["devices"]
-        able = [device for device in of.values() if "left_out" not in device]
-        reached = (percent(study.spread(DEVICES, name, *keys)) for keys in (FULL, SUBMODELS))
-        clients = f"{sum(d['clients'] for d in able)} of {sum(d['clients'] for d in of.values())}"
-        rows.append([TITLES[name], str(len(records)), f"{len(able)} of {len(of)}", clients, *reached])
-    names = ("fiarse", "channels-nested", "channels-nested-momentum")
-    fiarse, channels, momentum = (study.spread(DEVICES, name, *FULL) for name in names)
-    assert fiarse is not None
-    assert channels is not None
-    assert momentum is not None
-    return [
-        "## At equal devices",
-        "Here a device has a limit of arithmetic in a round (`experiments/small/cifar10-devices.toml`). A mask needs "
-        "the arithmetic of the whole model. One client in ten can afford it. The others can train only slices.",
-        table(rows),
-        claim(
-            fiarse.mean > channels.mean + 0.05,
-            "FIARSE has the better full model, by several points. Its few clients take part in every round, and each "
-            "trains the whole model. But nine devices in ten take no part, and get no model that they can train. "
-            "Channels serve every device.",
-        ),
-        claim(
-            abs(momentum.mean - channels.mean) < 0.02,
-            "Momentum at the server does not change this.",
-        ),
-    ]
 
 
 INTRODUCTION = """# Nested steps, saliency and channels

@@ -53,6 +53,11 @@ TITLES = {
     "saliency-nested-rare-momentum": "saliency, nested, rare, momentum",
     "channels-nested-momentum": "channels, nested, momentum",
     "channels-nested-momentum-7": "channels, nested, momentum .7",
+    "channels-nested-momentum-everyone": "channels, nested, momentum; every device in every round",
+    "saliency-floor-nested-rare-momentum": "saliency with a floor, nested, rare, momentum",
+    "saliency-floor-nested": "saliency with a floor, nested, rare",
+    "saliency-rare": "saliency, rare",
+    "saliency-nested-often": "saliency, nested",
     "channels-sandwich": "channels, `sandwich`, lr .025",
     "channels-distilled": "channels, `sandwich`, distillation, lr .025",
 }
