@@ -66,5 +66,6 @@ def test_width_within_is_the_largest_that_fits(capacity):
 
 def test_width_within_refuses_less_than_one_channel_an_axis(resnet18):
     message = r"capacity 1e-06 allows 11 of 11164362 parameters, the narrowest slice of the model has \d+"
+    message += r": take a capacity of at least 0\.001$"
     with pytest.raises(ValueError, match=message):
         width_within(resnet18.axes, {"parameters": resnet18.parameters}, 1e-6)

@@ -107,7 +107,10 @@ def test_wrong_usage_is_one_line_and_exit_code_2(tiny, tmp_path, monkeypatch, ca
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
-        (["federation.clients=2000"], "there must be at least one example a client, got 1437 for 2000 clients"),
+        (
+            ["federation.clients=2000"],
+            "there must be at least one example a client, got 1437 for 2000 clients: lower federation.clients",
+        ),
         (["data.partition.scheme=pathological", "data.partition.classes_per_client=11"], "11"),
         (["model.norm=batch"], "the mlp has no normalisation, norm must be 'none', got 'batch'"),
         (["data.name=cifar10", "--data-dir", "empty"], "data set 'cifar10' was not found: put "),

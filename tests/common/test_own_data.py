@@ -30,6 +30,7 @@ def tensors(labels):
     ("train", "test", "owners", "message"),
     [
         ([0, 2], [0], None, "data set 'x': training labels must be in 0..1, positions among its classes, got 2"),
+        ([1, 2], [1], None, "data set 'x': training labels must be in 0..1, .*, got 2: count from 0, not from 1"),
         ([0, 1], [-1], None, "data set 'x': test labels must be in 0..1, positions among its classes, got -1"),
         ([0, 1], [], None, "data set 'x': it must have test examples, got none"),
         (
@@ -62,7 +63,10 @@ def test_the_natural_partition_gives_every_owner_its_examples():
     assert [part.tolist() for part in parts] == [[1, 3, 4], [0, 2], [5]]
     with pytest.raises(ValueError, match=r"federation\.clients must be at most 3, the number of owners, got 4"):
         partition(torch.zeros(6).long(), Partition("natural"), 4, torch.Generator(), owners)
-    with pytest.raises(ValueError, match=r"must not be 'natural' for a data set that does not say whose"):
+    with pytest.raises(
+        ValueError,
+        match=r"^data.partition.scheme must not be 'natural' .* in data.options.owner, or give Split.owners$",
+    ):
         partition(torch.zeros(6).long(), Partition("natural"), 3, torch.Generator())
 
 

@@ -84,7 +84,10 @@ def test_modules_that_cannot_be_used_are_one_line(bare, capsys, overrides, messa
             "a tensor or a dict of tensors, passed by name, got tuple",
         ),
         ("data.name=mine_of_the_test:lists", "a dict of tensors, passed by name, got list for 'x'"),
-        ("data.name=mine_of_the_test:doubles", "; an example is float64 of shape (4,), parameters are float32"),
+        (
+            "data.name=mine_of_the_test:doubles",
+            "; an example is float64 of shape (4,), parameters are float32: give the data set inputs.float()",
+        ),
         (
             "data.name=mine_of_the_test:short_labels",
             "training labels must be int64 of shape (40,), one an example",

@@ -59,6 +59,16 @@ def test_without_devices_nothing_of_them_is_written(load):
     assert load(FLEET, "federation.devices=[]") == load("")
 
 
+def test_a_limit_of_a_class_that_is_not_there_names_the_nearest(load):
+    assert load(FLEET, "federation.devices.phone.memory=3MB").federation.devices[1].memory == 3_000_000
+    wanted = (
+        r"^command line: a class of federation.devices must be one of 'gateway', 'phone', got 'phon'; "
+        r"did you mean 'phone'\?$"
+    )
+    with pytest.raises(ExperimentError, match=wanted):
+        load(FLEET, "federation.devices.phon.memory=3MB")
+
+
 def test_every_share_gets_its_clients():
     thirds = tuple(Device(name, 1 / 3) for name in "abc")
     assert clients_of(thirds, 10) == (4, 3, 3)
@@ -126,5 +136,5 @@ def test_an_override_may_set_some_limits_of_some_classes(tmp_path, written):
     assert (a, b) == (Device("a", 0.5, memory=5_000_000, bytes=9), Device("b", 0.5, bytes=7))
     (only,) = load_experiment(file, ["federation.devices={a={share=1.0}}"]).federation.devices
     assert only == Device("a", 1.0)
-    with pytest.raises(ExperimentError, match=r"federation\.devices\.c\.share is missing"):
+    with pytest.raises(ExperimentError, match=r"a class of federation.devices must be one of 'a', 'b', got 'c'$"):
         load_experiment(file, ["federation.devices.c.memory=5 MB"])

@@ -258,12 +258,19 @@ def test_the_derived_digits_experiments():
             "federation.capacities={0.5=0.3}",
             "command line: federation: the shares of the capacities must sum to 1, got 0.3",
         ),
-        ("federation.capacities={2.0=1}", "command line: federation: capacity must be in (0, 1], got 2"),
-        ("federation.capacities={0.0=1}", "command line: federation: capacity must be in (0, 1], got 0"),
-        ("federation.capacities={-1=1}", "command line: federation: capacity must be in (0, 1], got -1"),
+        (
+            'federation.capacities={"a"=1}',
+            "command line: federation.capacities must be numbers in (0, 1] = shares of the clients, got 'a'",
+        ),
+        ("data.name=mine", "'leaf:PATH', 'hf:PATH', or your own function as 'module:function', got 'mine'"),
+        ("data.name=mine.py:data", "got 'mine.py:data'; did you mean 'mine:data'?"),
+        ("data.name=CSV:rows.csv", "got 'CSV:rows.csv'; did you mean 'csv:rows.csv'?"),
+        ("federation.capacities={2.0=1}", "command line: federation.capacities: capacity must be in (0, 1], got 2"),
+        ("federation.capacities={0.0=1}", "command line: federation.capacities: capacity must be in (0, 1], got 0"),
+        ("federation.capacities={-1=1}", "command line: federation.capacities: capacity must be in (0, 1], got -1"),
         (
             "federation.capacities={x=1}",
-            "command line: federation.capacities: a capacity must be a number in (0, 1], got 'x'",
+            "command line: federation.capacities must be numbers in (0, 1] = shares of the clients, got 'x'",
         ),
         (
             'federation.capacities={"0.5"=0.5, "0.50"=0.5}',

@@ -235,7 +235,7 @@ def test_equal_remainders_favour_no_client():
         (
             Partition("pathological", classes_per_client=4),
             2,
-            r"classes_per_client must be at most the number of classes, 3, got 4",
+            r"^data.partition.classes_per_client must be at most the number of classes, 3, got 4",
         ),
         (Partition("pathological", classes_per_client=1), 2, r"classes would be left out, got 2 times 1"),
         (

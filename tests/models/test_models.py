@@ -92,7 +92,7 @@ def test_group_norm_normalises_each_group_of_four_channels_by_itself():
         ("vit", {}, f"model.name must be {listed(MODELS)}, got 'vit'"),
         ("mlp", {"hiden": (3,)}, "an option of mlp must be 'hidden', got 'hiden'; did you mean 'hidden'?"),
         ("mlp", {"norm": "batch"}, "the mlp has no normalisation, norm must be 'none', got 'batch'"),
-        ("mlp", {"hidden": (0,)}, "layer sizes of the mlp must be at least 1, got [64, 0]"),
+        ("mlp", {"hidden": (0,)}, "layer sizes of the mlp must be at least 1, got [64, 0]: see model.options.hidden"),
         ("cnn", {"norm": "layer"}, "norm must be 'group', 'batch' or 'none', got 'layer'"),
         ("cnn", {"group_size": 0}, "group_size must be at least 1, got 0"),
         ("cnn", {"channels": (6,)}, "norm 'group' needs channels in multiples of 4, got 6"),
@@ -110,7 +110,10 @@ def test_one_line_errors(name, options, message):
 
 
 def test_image_models_need_three_dimensions():
-    with pytest.raises(ValueError, match=r"cnn needs inputs of shape \(channels, height, width\), got \(64,\)"):
+    with pytest.raises(
+        ValueError,
+        match=r"cnn needs inputs of shape \(channels, height, width\), got \(64,\): these are no images; model",
+    ):
         build("cnn", 3, (64,))
 
 

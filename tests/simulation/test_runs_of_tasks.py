@@ -64,6 +64,10 @@ def halves(targets, num_clients, generator):
 
 def all_of_them(targets, num_clients, generator):
     return [range(len(targets))] * num_clients
+
+
+def one_is_empty(targets, num_clients, generator):
+    return [[n] for n in range(num_clients - 1)] + [[]]
 """
 
 
@@ -116,6 +120,7 @@ def test_the_task_stands_in_a_run_s_settings_unless_it_is_plain_classification(e
         (("task.name=mine:faulty",), "mine.py, line 37: AttributeError: 'Tensor' object has no attribute"),
         (("task.name=mine:nothing",), "task.name = 'mine:nothing': it must be or give a fedfibos.tasks.Task, got int"),
         (("data.partition.scheme=mine:all_of_them",), "every example must go to one client at most, got 0 more than"),
+        (("data.partition.scheme=mine:one_is_empty",), "client 3 must have positions, whole numbers and at least one"),
         (("data.partition.scheme=quantity", "data.partition.min_size=11"), "min_size = 11 for each of 4 clients must"),
     ],
 )

@@ -168,10 +168,13 @@ def too_little(share: Fraction, axes: Axes, costs: Mapping[str, Cost]) -> str:
     """Why no slice keeps within that share: what is allowed, and what one channel an axis takes."""
     narrowest = dict.fromkeys(axes.sizes, 1)
     name, cost = next((n, c) for n, c in costs.items() if c.at(narrowest) > c.allowed(share, axes.sizes))
+    needed = max(c.at(narrowest) / c.of_all(axes.sizes) for c in costs.values())
+    smallest = math.ceil(needed * 1000) / 1000
+    fits = all(c.shared and c.limit is None for c in costs.values()) and smallest <= 1
     return (
         f"capacity {float(share):g} allows {math.floor(cost.allowed(share, axes.sizes) / cost.per)} of "
         f"{math.floor(cost.of_all(axes.sizes) / cost.per)} {_named(name)}, the narrowest slice of the model has "
-        f"{math.ceil(cost.at(narrowest) / cost.per)}"
+        f"{math.ceil(cost.at(narrowest) / cost.per)}" + (f": take a capacity of at least {smallest:g}" if fits else "")
     )
 
 

@@ -122,7 +122,8 @@ def _translated(error: ValidationError, path: str) -> ExperimentError:
     if first["type"] == "value_error":
         cause = first["ctx"]["error"]
         if isinstance(cause, FieldError):
-            return ExperimentError(f"{key}: {cause}", f"{key}.{cause.field}")
+            where = key if cause.field in str(cause).split() else f"{key}.{cause.field}"
+            return ExperimentError(f"{where}: {cause}", f"{key}.{cause.field}")
         return _named(str(cause), getattr(cause, "key", ""), key, first["input"])
     if first["type"] == "missing":
         return ExperimentError(f"{key} is missing, and has no default", key)

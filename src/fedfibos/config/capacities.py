@@ -34,7 +34,10 @@ def check_table(table: Mapping[float, float], num_clients: int) -> None:
     if not table:
         raise FieldError("capacities", "capacities must name at least one capacity, got an empty table")
     for capacity, share in table.items():
-        check_capacity(capacity)
+        try:
+            check_capacity(capacity)
+        except ValueError as error:
+            raise FieldError("capacities", str(error)) from None
         if not 0.0 < share <= 1.0:
             raise FieldError("capacities", f"the share of capacity {capacity:g} must be in (0, 1], got {share:g}")
     total = math.fsum(table.values())
@@ -42,9 +45,10 @@ def check_table(table: Mapping[float, float], num_clients: int) -> None:
         raise FieldError("capacities", f"the shares of the capacities must sum to 1, got {total:g}")
     for capacity, count in zip(table, counts(table, num_clients), strict=True):
         if count == 0:
-            raise ValueError(
+            raise FieldError(
+                "capacities",
                 f"every capacity must get at least one client, got none for capacity {capacity:g}: "
-                f"its share is {table[capacity]:g} of {num_clients} clients"
+                f"its share is {table[capacity]:g} of {num_clients} clients",
             )
 
 

@@ -128,8 +128,8 @@ def _check_simulated(layer: Layer, run: Path) -> None:
 def _layered(layers: Sequence[Layer], own_code: bool) -> Experiment:
     values: dict[str, Any] = {}
     for layer in layers:
-        values = merge(values, layer.values)
         try:
+            values = merge(values, layer.values)
             check_keys(layer.values, values)
         except ValueError as error:
             raise ExperimentError(f"{layer.source}: {error}") from None

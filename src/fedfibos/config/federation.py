@@ -75,7 +75,7 @@ def _number(text: str) -> float:
     try:
         return float(text)
     except ValueError:
-        raise ValueError(f"a capacity must be a number in (0, 1], got {text!r}") from None
+        raise ValueError(f"capacities must be numbers in (0, 1] = shares of the clients, got {text!r}") from None
 
 
 @dataclass(frozen=True, config=CONFIG)

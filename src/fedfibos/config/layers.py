@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from fedfibos.common.validation import ExperimentError
+from fedfibos.config.device_layers import devices_over
 from fedfibos.data.partition import Partition
 
 COMMAND_LINE = "command line"
@@ -236,21 +237,8 @@ def merge(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
             if isinstance(kept.get(nested), dict) and isinstance(content.get(nested), dict):
                 result[section][nested] = {**_kept(nested, kept[nested], content[nested]), **content[nested]}
         if section == "federation" and "devices" in content:
-            result[section]["devices"] = _devices(kept.get("devices"), content["devices"])
+            result[section]["devices"] = devices_over(kept.get("devices"), content["devices"])
     return result
-
-
-def _devices(old: Any, new: Any) -> Any:
-    """Classes of devices: those of a later layer alone, or the earlier ones where it sets but some limits of theirs."""
-    if isinstance(old, list) and all(isinstance(of, dict) and "name" in of for of in old):
-        known = {of["name"]: of for of in old}
-    else:
-        known = old if isinstance(old, dict) else {}
-    if not isinstance(new, dict) or not all(isinstance(of, dict) and name in known for name, of in new.items()):
-        return new
-    if all("share" in of for of in new.values()):
-        return new
-    return {name: {**of, **new.get(name, {})} for name, of in known.items()}
 
 
 def source_of(layers: Sequence[Layer], key: str) -> str:

@@ -9,8 +9,8 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, Field
 from pydantic.dataclasses import dataclass
 
-from fedfibos.common.user_code import find, is_own
-from fedfibos.common.validation import check_name
+from fedfibos.common.user_code import find
+from fedfibos.common.validation import did_you_mean, listed, nearest
 from fedfibos.config.choices import MethodChoice, ModelChoice
 from fedfibos.config.federation import Federation
 from fedfibos.config.limits import CONFIG, LARGEST, Positive
@@ -18,12 +18,27 @@ from fedfibos.config.task import TaskChoice
 from fedfibos.config.watched import Trackers, checked_metric
 from fedfibos.data import DATA_SETS
 from fedfibos.data import check_options as check_data_options
-from fedfibos.data.forms.form import form_of
+from fedfibos.data.forms.form import FORMS, form_of
 from fedfibos.data.partition import Partition
 from fedfibos.privacy.settings import Privacy
 from fedfibos.scores.files import Bytes, Home
 from fedfibos.server.settings import Server
 from fedfibos.training import LocalTraining
+
+
+def _check_data_name(name: str) -> None:
+    """Raise ValueError for a name that is no data set of ours, no form with a path and no function of a module."""
+    forms = ", ".join(f"'{form}:PATH'" for form in FORMS)
+    before, colon, rest = name.partition(":")
+    own = f"a file or folder as one of {forms}, or your own function as 'module:function'"
+    if not colon and name not in DATA_SETS:
+        raise ValueError(f"data.name must be {listed(DATA_SETS)}, {own}, got {name!r}{did_you_mean(name, DATA_SETS)}")
+    if before.endswith(".py") and rest.isidentifier():
+        raise ValueError(f"data.name must be {own}, got {name!r}; did you mean {before[:-3] + ':' + rest!r}?")
+    if colon and before not in FORMS and not rest.isidentifier():
+        near = nearest(before, FORMS)
+        meant = f"; did you mean {f'{near}:{rest}'!r}?" if near else ""
+        raise ValueError(f"data.name must be {own}, got {name!r}{meant}")
 
 
 @dataclass(frozen=True, config=CONFIG)
@@ -43,8 +58,7 @@ class Data:
     options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if not is_own(self.name):
-            check_name("data.name", self.name, DATA_SETS)
+        _check_data_name(self.name)
         object.__setattr__(self, "options", check_data_options(self.name, self.options))
 
     def resolved(self) -> Data:

@@ -34,7 +34,10 @@ def check_enough(labels: Tensor, num_clients: int) -> None:
     """Raise ValueError for fewer examples than clients."""
     check_positive("num_clients", num_clients)
     if len(labels) < num_clients:
-        raise ValueError(f"there must be at least one example a client, got {len(labels)} for {num_clients} clients")
+        raise ValueError(
+            f"there must be at least one example a client, got {len(labels)} for {num_clients} clients: "
+            "lower federation.clients"
+        )
 
 
 def check_positive(name: str, value: int) -> None:

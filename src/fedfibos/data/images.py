@@ -113,7 +113,7 @@ class TensorData:
     def __post_init__(self) -> None:
         wanted = "inputs must be a dense torch tensor, one row an example"
         if not isinstance(self.inputs, Tensor):
-            raise ValueError(f"{wanted}, got {type(self.inputs).__name__}")
+            raise ValueError(f"{wanted}, got {type(self.inputs).__name__}: torch.as_tensor makes one of numbers")
         if self.inputs.layout != torch.strided or self.inputs.dim() == 0:
             raise ValueError(f"{wanted}, got {self.inputs.layout} of shape {tuple(self.inputs.shape)}")
         check_targets(self.labels, len(self.inputs))
@@ -167,9 +167,12 @@ def check_targets(labels: Tensor, num_examples: int) -> None:
 def check_labels(labels: Tensor, num_examples: int) -> None:
     """Raise ValueError unless ``labels`` is int64 with one label an example."""
     if not isinstance(labels, Tensor):
-        raise ValueError(f"labels must be a torch tensor, int64, one an example, got {type(labels).__name__}")
+        raise ValueError(
+            f"labels must be a torch tensor, int64, one an example, got {type(labels).__name__}: torch.as_tensor makes "
+            "one of whole numbers; a text becomes its position in Split.classes"
+        )
     if labels.dtype != torch.int64 or labels.shape != (num_examples,):
         raise ValueError(
             f"labels must be int64 of shape ({num_examples},), one an example, got {labels.dtype} "
-            f"of shape {tuple(labels.shape)}"
+            f"of shape {tuple(labels.shape)}" + (": labels.long() are" if labels.shape == (num_examples,) else "")
         )

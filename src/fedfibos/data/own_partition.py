@@ -45,9 +45,10 @@ def _positions(what: str, client: int, part: Any, num_examples: int) -> Tensor:
     try:
         positions = torch.as_tensor(part)
     except (TypeError, ValueError, RuntimeError):
-        positions = torch.empty(0)
+        positions = torch.empty(1)
     if positions.dim() != 1 or not len(positions) or positions.is_floating_point() or positions.dtype == torch.bool:
-        raise ValueError(f"{what}: client {client} must have whole numbers, at least one, got {type(part).__name__}")
+        got = "none" if positions.dim() == 1 and not len(positions) else f"{type(part).__name__} of other values"
+        raise ValueError(f"{what}: client {client} must have positions, whole numbers and at least one, got {got}")
     wrong = positions[(positions < 0) | (positions >= num_examples)]
     if len(wrong):
         raise ValueError(f"{what}: positions must be in 0..{num_examples - 1}, got {int(wrong[0])} of client {client}")

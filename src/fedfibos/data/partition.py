@@ -116,7 +116,10 @@ def natural(owners: Tensor | None, num_clients: int, generator: torch.Generator)
         ValueError: The data set names no owners, or fewer than there are clients.
     """
     if owners is None:
-        raise ValueError("scheme must not be 'natural' for a data set that does not say whose its examples are")
+        raise ValueError(
+            "data.partition.scheme must not be 'natural' for a data set that does not say whose its examples are: name "
+            "the column in data.options.owner, or give Split.owners"
+        )
     names, of = owners.unique(return_inverse=True)
     if len(names) < num_clients:
         raise ValueError(f"federation.clients must be at most {len(names)}, the number of owners, got {num_clients}")

@@ -28,12 +28,13 @@ def pathological(labels: Tensor, num_clients: int, classes_per_client: int, gene
     by_class = members(labels)
     if classes_per_client > len(by_class):
         raise ValueError(
-            f"classes_per_client must be at most the number of classes, {len(by_class)}, got {classes_per_client}"
+            f"data.partition.classes_per_client must be at most the number of classes, {len(by_class)}, "
+            f"got {classes_per_client}"
         )
     places = num_clients * classes_per_client
     if places < len(by_class):
         raise ValueError(
-            f"num_clients times classes_per_client must be at least the number of classes, {len(by_class)}, "
+            f"federation.clients times classes_per_client must be at least the number of classes, {len(by_class)}, "
             f"or classes would be left out, got {num_clients} times {classes_per_client}"
         )
     rng = numpy_stream(generator)

@@ -78,9 +78,10 @@ class Split:
                 raise ValueError(f"{self._said}: {what} {error}") from error
             low, high = int(data.labels.min()), int(data.labels.max())
             if low < 0 or high >= len(self.classes):
+                from_one = ": count from 0, not from 1" if (low, high) == (1, len(self.classes)) else ""
                 raise ValueError(
                     f"{self._said}: {what} labels must be in 0..{len(self.classes) - 1}, positions among "
-                    f"its classes, got {low if low < 0 else high}"
+                    f"its classes, got {low if low < 0 else high}{from_one}"
                 )
 
         self._check_owners("owners", self.owners, "training", len(self.train))

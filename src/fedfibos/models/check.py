@@ -110,8 +110,11 @@ def _about(error: UserCodeError, example: Inputs) -> UserCodeError:
     """The error, with what an example is, and what it may have been meant to be."""
     tensors = [example] if isinstance(example, Tensor) else example.values()
     others = any(tensor.dtype != torch.float32 for tensor in tensors)
+    numbers = any(tensor.dtype in (torch.float64, torch.float16, torch.uint8) for tensor in tensors)
     return UserCodeError(
-        f"{error}; an example is {described(example)}" + (", parameters are float32" if others else "")
+        f"{error}; an example is {described(example)}"
+        + (", parameters are float32" if others else "")
+        + (": give the data set inputs.float()" if numbers else "")
     )
 
 

@@ -31,7 +31,7 @@ class MLP(nn.Module):
             raise ValueError(f"the mlp has no normalisation, norm must be 'none', got {norm!r}")
         sizes = [math.prod(input_shape), *hidden]
         if min(sizes) < 1:
-            raise ValueError(f"layer sizes of the mlp must be at least 1, got {sizes}")
+            raise ValueError(f"layer sizes of the mlp must be at least 1, got {sizes}: see model.options.hidden")
         layers: list[nn.Module] = [nn.Flatten()]
         for size_in, size_out in itertools.pairwise(sizes):
             layers += [nn.Linear(size_in, size_out), nn.ReLU()]

@@ -46,5 +46,8 @@ def image_channels(input_shape: tuple[int, ...], model: str) -> int:
         ValueError: Another number of dimensions.
     """
     if len(input_shape) != 3:
-        raise ValueError(f"{model} needs inputs of shape (channels, height, width), got {tuple(input_shape)}")
+        raise ValueError(
+            f"{model} needs inputs of shape (channels, height, width), got {tuple(input_shape)}: these are no images; "
+            "model.name = 'mlp' takes any shape"
+        )
     return input_shape[0]
