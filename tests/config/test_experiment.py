@@ -234,7 +234,15 @@ def test_the_derived_digits_experiments():
         ("local.steps=2.5", "command line: local.steps must be an integer, got 2.5"),
         ("local.milestones=[1,2.5]", "command line: local.milestones.1 must be an integer, got 2.5"),
         ("local=3", "command line: local must be a table, got 3"),
-        ("data.partition=iid", "command line: data.partition must be a table, got 'iid'"),
+        (
+            "data.partition=iid",
+            "command line: data.partition must be a table, got 'iid'; did you mean data.partition.scheme = 'iid'?",
+        ),
+        ("method=fiarse", "command line: method must be a table, got 'fiarse'; did you mean method.name = 'fiarse'?"),
+        ("method={name=x}", "command line: method must be a table, got '{name=x}'"),
+        ("local.betas=[0.9]", "command line: local.betas must be an array of 2, got [0.9]"),
+        ("local.betas=[]", "command line: local.betas must be an array of 2, got []"),
+        ("method.name=mine.py:Net", "current folder or among what is installed; did you mean 'mine:Net'?"),
         (
             "data.partition.scheme=iidd",
             "command line: data.partition.scheme must be one of 'iid', 'quantity', 'pathological', 'dirichlet', "

@@ -92,3 +92,14 @@ def test_a_run_directory_names_only_what_differs_from_the_defaults(tmp_path):
         "method.name = 'fedfibos-channels' leaves behind what is set for the method before it: "
         "method.prior = 'magnitude'"
     ]
+
+
+def test_of_a_method_of_ones_own_nothing_is_known(tmp_path, monkeypatch):
+    (tmp_path / "mine_left.py").write_text("from fedfibos.methods import FedAvg as Mine\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    path = tmp_path / "e.toml"
+    path.write_text(FILE.format(method='scope = "layer"', scheme="iid", partition="alpha = 0.3"))
+    overrides = ["method.name=mine_left:Mine"]
+    assert left_behind(path, overrides, load_experiment(path, overrides)) == [
+        "method.name = 'mine_left:Mine' leaves behind what is set for the method before it: method.scope = 'layer'"
+    ]

@@ -171,8 +171,9 @@ def _imported(what: str, name: str, value: type[Any] | None = None) -> Callable[
     except ModuleNotFoundError as error:
         if error.name is None or not f"{module}.".startswith(f"{error.name}."):
             raise ValueError(f"{what} = {name!r}: {module} imports {error.name}, which is not installed") from error
+        near = f"; did you mean {f'{module[:-3]}:{attribute}'!r}?" if module.endswith(".py") else ""
         raise ValueError(
-            f"{what} = {name!r}: no module {error.name!r} in the current folder or among what is installed"
+            f"{what} = {name!r}: no module {error.name!r} in the current folder or among what is installed{near}"
         ) from None
     except (Exception, SystemExit) as error:
         raise UserCodeError(f"{describe_error(error)} (importing {module} for {what} = {name!r})") from error

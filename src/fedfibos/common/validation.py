@@ -125,6 +125,12 @@ def _translated(error: ValidationError, path: str) -> ExperimentError:
             where = key if cause.field in str(cause).split() else f"{key}.{cause.field}"
             return ExperimentError(f"{where}: {cause}", f"{key}.{cause.field}")
         return _named(str(cause), getattr(cause, "key", ""), key, first["input"])
+    if first["type"] == "missing" and isinstance(first["loc"][-1], int):  # of an array of so many
+        places = [
+            int(one["loc"][-1]) for one in error.errors(include_url=False) if one["loc"][:-1] == first["loc"][:-1]
+        ]
+        array = key.rpartition(".")[0]
+        return ExperimentError(f"{array} must be an array of {max(places) + 1}, got {toml_text(first['input'])}", array)
     if first["type"] == "missing":
         return ExperimentError(f"{key} is missing, and has no default", key)
     kind = max((k for k in WANTED if first["type"].startswith(k)), key=len, default="")

@@ -26,18 +26,31 @@ def check_keys(values: Mapping[str, Any], merged: Mapping[str, Any]) -> None:
         if section == "seed":
             continue
         if not isinstance(content, dict):
-            raise ValueError(f"{section} must be a table, got {content!r}")
+            raise ValueError(f"{section} must be a table, got {content!r}{_meant(section, content)}")
         for key, value in content.items():
             paths = [f"{section}.{key}"]
             if any(known.startswith(f"{section}.{key}.") for known in keys):
                 if not isinstance(value, dict):
-                    raise ValueError(f"{section}.{key} must be a table, got {value!r}")
+                    raise ValueError(
+                        f"{section}.{key} must be a table, got {value!r}{_meant(f'{section}.{key}', value)}"
+                    )
                 paths = [f"{section}.{key}.{inner}" for inner in value]
             for path in paths:
                 table = path.rpartition(".")[0]
                 if path not in keys and f"{section}.*" not in keys and f"{table}.*" not in keys:
                     siblings = [known for known in keys if known.startswith(f"{table}.")]
                     raise ValueError(_unknown(path, siblings, keys))
+
+
+CHOSEN_BY = {"data": "name", "task": "name", "model": "name", "method": "name", "data.partition": "scheme"}
+"""Table -> its key that names what is chosen."""
+
+
+def _meant(table: str, value: object) -> str:
+    """The key that a name was meant for, where it was given in place of the whole table."""
+    if not isinstance(value, str) or table not in CHOSEN_BY or not value or "=" in value:
+        return ""
+    return f"; did you mean {table}.{CHOSEN_BY[table]} = {value!r}?"
 
 
 def _known_keys(merged: Mapping[str, Any]) -> list[str]:

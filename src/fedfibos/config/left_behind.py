@@ -93,12 +93,14 @@ def _before(key: str) -> str:
 
 
 def _settings(key: str, chosen: object) -> Collection[str] | None:
-    """Keys that the new choice has too; None where any may be: the user's own."""
+    """Keys that the new choice has too; of the user's own none are known, and None is all."""
     name = str(chosen)
     if key == "data.partition.scheme" and not is_own(chosen):
         return {one for keys, decides, used in RULES if decides == key and name in used for one in keys}
-    if is_own(chosen) or key == "method.preset":
+    if key == "method.preset":
         return None
+    if is_own(chosen) and form_of(chosen) is None:
+        return set()
     if key == "method.name":
         preset = ["preset"] if name in PRESETS else []
         return {f"method.{field}" for field in (*field_names(METHODS[name]), *preset)}
