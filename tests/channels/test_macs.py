@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 import torch
 from torch import Tensor, nn
 
 from fedfibos.analysis.cost import forward_macs
 from fedfibos.channels.axes import axes_table
+from fedfibos.channels.derive import derive_axes
 from fedfibos.channels.macs import mac_cost
 from fedfibos.data.images import TensorData
 from fedfibos.methods._slicing import slice_of
 from fedfibos.model import model_of
+from fedfibos.submodel import full
 from zoo import ZOO, zoo
 
 
@@ -98,3 +102,36 @@ def test_a_model_that_chooses_how_often_it_runs_a_layer_is_refused():
     )
     with pytest.raises(ValueError, match="the operations of this model are no product of its widths"):
         mac_cost(Again(), axes, torch.zeros(2, 4))
+
+
+class Products(nn.Module):
+    """A product beside a layer that torch's own counter leaves out."""
+
+    def __init__(self, function: Callable[[Tensor, Tensor], Tensor], *shape: int) -> None:
+        super().__init__()
+        self.first, self.last = nn.Linear(5, 8, bias=False), nn.Linear(8, 4, bias=False)
+        self.other, self.function = nn.Parameter(torch.randn(*shape)), function
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = self.first(x)
+        return self.last(h) + self.function(h, self.other)
+
+
+@pytest.mark.parametrize(
+    ("function", "shape", "each"),
+    [
+        (lambda h, w: (h @ w)[:, None], (8,), 8),
+        (lambda h, w: nn.functional.bilinear(h, h, w), (4, 8, 8), 4 * 8 * 8),
+        (torch.cdist, (4, 8), 4 * 8),
+        (lambda h, w: torch._grouped_mm(h, w, offs=torch.tensor([1, 2], dtype=torch.int32)), (2, 8, 4), 8 * 4),
+    ],
+    ids=["matrix and vector", "bilinear", "distances", "groups"],
+)
+def test_products_that_torch_leaves_out_are_counted(function, shape, each):
+    module, example = Products(function, *shape), torch.zeros(2, 5)
+    axes = derive_axes(module, example)
+    cost = mac_cost(module, axes, example)
+    assert cost.at(axes.sizes) == 5 * 8 + 8 * 4 + each
+    model, data = model_of(module, example=example), TensorData(example, torch.zeros(2, dtype=torch.int64))
+    if shape != (2, 8, 4):  # groups end at numbers of rows: not for one example
+        assert forward_macs(model, model.initial_params(), full(model.layout), data) == 5 * 8 + 8 * 4 + each

@@ -470,3 +470,41 @@ class Twice(nn.Module):
 
 def test_a_line_that_splits_channels_may_split_something_else_too():
     assert runs_on_any_batch(Twice(), FEATURES[:, 0]) == {"first": 4, "first[1]": 4}
+
+
+class Folded(nn.Module):
+    """Puts channels beside the examples, mixes the positions of each, and takes both apart again."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.mix, self.classifier = nn.Conv2d(1, 8, 1), nn.Linear(64, 64), nn.Linear(8, NUM_CLASSES)
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = self.first(x)
+        b, c = h.shape[:2]
+        return self.classifier(self.mix(h.reshape(b * c, 64)).reshape(b, c, 64).mean(2))
+
+
+def test_half_of_the_channels_of_twice_as_many_examples_are_not_taken_for_the_full_model():
+    axes = derive_axes(Folded(), images(batch=2))
+    assert axes.sizes == {"first": 8, "mix": 64}
+    assert resize_module(Folded(), axes, {"first": 4})(images(batch=4)).shape == (4, NUM_CLASSES)
+
+
+class Grouped(nn.Module):
+    """Experts as one product of groups of rows; its kernel reads four numbers at once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.classifier = nn.Linear(9, 16), nn.Linear(24, NUM_CLASSES)
+        self.experts = nn.Parameter(torch.randn(2, 16, 24) / 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        ends = torch.tensor([len(x) // 2, len(x)], dtype=torch.int32)
+        return self.classifier(torch._grouped_mm(self.first(x), self.experts, offs=ends).relu())
+
+
+def test_experts_in_one_product_are_cut_in_fours():
+    axes = derive_axes(Grouped(), FEATURES[:, 0])
+    assert axes.sizes == {"first": 4, "experts": 6}
+    assert axes.dims["experts"][1:] == ((Part("first", after=4),), (Part("experts", after=4),))

@@ -14,6 +14,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from fedfibos.analysis.process_memory import after_imports, process_memory, to_build
 from fedfibos.backend.memory import peak_memory
 from fedfibos.channels.costs import Bounded
+from fedfibos.channels.macs import PRODUCTS
 from fedfibos.common.inputs import forward
 from fedfibos.method import Method, extract_submodel
 from fedfibos.model import Model
@@ -37,7 +38,7 @@ class Cost:
         capacity: γ.
         parameters: Parameters that the submodel holds, normalisation included.
         share: Share of the d maskable parameters that it holds: the realised capacity.
-        macs: Multiply-accumulate operations of the forward pass of one example (torch's FLOP counter, halved).
+        macs: Multiply-accumulate operations of the forward pass of one example (half of torch's count of FLOPs, and what it misses).
         tensors: Bytes of the tensors alive at once, at most, in local training on batches of ``batch_size``
             (:func:`~fedfibos.backend.memory.peak_memory`): parameters as they are and as they were at the start,
             gradients, optimiser, activations, and what the method adds (a mask, a sum of squares). The parameters as
@@ -144,11 +145,11 @@ def forward_macs(model: Model, params: Params, submodel: Submodel, data: Dataset
     module = model.workspace(submodel).load(submodel.gather(params.flat))
     module.eval()
     inputs = model.place(data.batch(torch.arange(1)))
-    recurrent = {torch.ops.aten.mkldnn_rnn_layer: _recurrent_flops}
+    uncounted = {torch.ops.aten.mkldnn_rnn_layer: _recurrent_flops, **PRODUCTS}
     with (
         sdpa_kernel(SDPBackend.MATH),
         torch.enable_grad(),  # without it a transformer layer is one fused kernel
-        FlopCounterMode(display=False, custom_mapping=recurrent) as counter,
+        FlopCounterMode(display=False, custom_mapping=uncounted) as counter,
     ):
         forward(module, inputs)
     return int(counter.get_total_flops()) // 2

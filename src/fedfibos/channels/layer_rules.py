@@ -30,6 +30,24 @@ def addmm(reader: Reader, result: Tensor, bias: Tensor, a: Tensor, b: Tensor, *_
     return dims
 
 
+def grouped_mm(reader: Reader, result: Tensor, a: Tensor, b: Tensor, *_: Any, **__: Any) -> Dims | None:
+    """Rows of one matrix, in groups: each group times a matrix of its own (experts). Rows are whole words of memory."""
+    if a.dim() != 2 or b.dim() != 3:
+        return None
+    left, right = reader.dims(a), reader.dims(b)
+    reader.unite(left[1], right[1])
+    reader.keep_whole(right[0], "takes them for groups")
+    word = WORD // a.element_size()
+    for dim in (left[1], right[2]):
+        if length(dim) % word == 0:
+            reader.keep_whole(reader.regroup([dim], (length(dim) // word, word))[1], "reads them by words")
+    return [left[0], right[2]]
+
+
+WORD = 16
+"""Bytes that the kernel of grouped products reads at once."""
+
+
 def distances(reader: Reader, result: Tensor, a: Tensor, b: Tensor, *_: Any) -> Dims:
     """Distances of all rows of one tensor from all of another."""
     left, right = reader.dims(a), reader.dims(b)

@@ -15,12 +15,49 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
-from torch.utils.flop_counter import flop_registry
+from torch.utils.flop_counter import flop_registry, shape_wrapper
 
 from fedfibos.channels.axes import Axes
 from fedfibos.channels.check import call, fixed_draws
 from fedfibos.channels.costs import Cost, Length, length_of
 from fedfibos.channels.resize import resize_module
+
+Shape = Sequence[int]
+
+
+def _rows_times(a: Shape, b: Shape, *_: Any, **__: Any) -> int:
+    """Each row of one tensor times a matrix: the one matrix, or that of the row's group."""
+    return 2 * math.prod(a) * b[-1]
+
+
+def _all_pairs(a: Shape, b: Shape, *_: Any, **__: Any) -> int:
+    return 2 * math.prod(a) * b[-2]
+
+
+def _triples(a: Shape, w: Shape, b: Shape, *new: Sequence[int], **_: Any) -> int:
+    """``nn.Bilinear``: a sum over the dimensions of all three, once they have the new ones."""
+    shapes = []
+    for shape, places in zip((a, w, b), new, strict=False):
+        dims = list(shape)
+        for at in sorted(places):
+            dims.insert(at, 1)
+        shapes.append(dims)
+    return 2 * math.prod(torch.broadcast_shapes(*shapes))
+
+
+_aten = torch.ops.aten
+PRODUCTS: Mapping[Any, Any] = {
+    _aten.mv: lambda a, *_, **__: 2 * math.prod(a),
+    _aten.addmv: lambda _, a, *__, **___: 2 * math.prod(a),
+    _aten.dot: lambda a, *_, **__: 2 * math.prod(a),
+    _aten._grouped_mm: _rows_times,
+    _aten._trilinear: _triples,
+    _aten._cdist_forward: _all_pairs,
+    _aten._euclidean_dist: _all_pairs,
+}
+"""Products that torch's FLOP counter leaves out: operation -> its floating point operations, of the shapes."""
+
+FORMULAS = {**flop_registry, **{operation: shape_wrapper(formula) for operation, formula in PRODUCTS.items()}}
 
 
 @dataclass(frozen=True)
@@ -32,7 +69,7 @@ class _Product:
 
 
 class _Products(TorchDispatchMode):
-    """Notes the products of a forward pass, as torch's FLOP counter counts them."""
+    """Notes the products of a forward pass."""
 
     def __init__(self, module: nn.Module) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -43,7 +80,7 @@ class _Products(TorchDispatchMode):
         self, function: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
-        formula = flop_registry.get(function._overloadpacket)
+        formula = FORMULAS.get(function._overloadpacket)
         if formula is None:
             with self:
                 given = function.decompose(*args, **kwargs)

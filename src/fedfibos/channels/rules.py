@@ -44,6 +44,7 @@ RULES: dict[str, Rule] = {
     **_named("sort argsort", shapes.ordered(0)),
     **_named("roll topk kthvalue", shapes.ordered(1)),
     **_named("mm bmm mv dot vdot", layers.mm),
+    **_named("_grouped_mm", layers.grouped_mm),
     **_named("addmm baddbmm addmv addbmm", layers.addmm),
     **_named(
         "_scaled_dot_product_flash_attention_for_cpu _scaled_dot_product_flash_attention "
