@@ -1,12 +1,16 @@
 """Frozen parameters and buffers go with the channels of a slice."""
 
+import pytest
 import torch
 from torch import Tensor, nn
 
 from fedfibos.channels.family import with_nested
 from fedfibos.channels.fixed import kept_channels
+from fedfibos.data import TensorData
+from fedfibos.methods import METHODS
 from fedfibos.methods.fedbrb import FedBRB
 from fedfibos.model import model_of
+from fedfibos.round import federated_round
 from fedfibos.training import LocalTraining
 from fedfibos.types import Client, State
 
@@ -76,3 +80,39 @@ def test_blocks_take_the_channels_of_the_first_tensor():
     work.load(submodel.gather(params.flat))
     assert work.module.scale.numel() == widths["second"]
     assert set(work.module.scale.tolist()) <= set(model.module.scale.tolist())
+
+
+class Adapted(nn.Module):
+    """A frozen network with an adapter: the channels between its frozen layers are of no trained tensor."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second, self.last = nn.Linear(3, 6), nn.Linear(6, 4), nn.Linear(4, 2)
+        for layer in (self.first, self.second):
+            layer.requires_grad_(False)
+        self.down, self.up = nn.Linear(3, 5, bias=False), nn.Linear(5, 4, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.last(self.second(self.first(x).relu()) + self.up(self.down(x)))
+
+
+def test_channels_of_frozen_tensors_alone_are_those_of_the_slice():
+    model = model_of(Adapted(), example=torch.randn(2, 3))
+    assert model.axes.sizes == {"first": 6, "second": 4, "down": 5}
+    channels = {"first": torch.tensor([5, 0]), "second": torch.tensor([1, 3]), "down": torch.tensor([2])}
+    work = model.workspace(model.axes.slice(model.layout, channels))
+    assert torch.equal(work.module.first.weight, model.module.first.weight[[5, 0]])
+    assert torch.equal(work.module.second.weight, model.module.second.weight[[1, 3]][:, [5, 0]])
+
+
+@pytest.mark.parametrize("name", ["heterofl", "fedrolex", "fedbrb", "fedfibos-channels"])
+def test_sliced_methods_train_beside_frozen_channels(name):
+    model = model_of(Adapted(), example=torch.randn(2, 3))
+    method, params = METHODS[name](), model.initial_params()
+    local = LocalTraining(steps=2, batch_size=4, lr=0.1, nested=0.5, levels=(1.0, 0.5))
+    local = local if name == "fedfibos-channels" else LocalTraining(steps=2, batch_size=4, lr=0.1)
+    data = TensorData(torch.randn(4, 3), torch.arange(4) % 2)
+    clients = [Client(n, capacity, 0, 0, local, data) for n, capacity in enumerate((1.0, 0.5))]
+    _, after, report = federated_round(method, model, method.init(params), params, clients)
+    assert report.rejected == {}
+    assert not torch.equal(after.flat, params.flat)

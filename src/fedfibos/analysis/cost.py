@@ -38,7 +38,7 @@ class Cost:
         capacity: γ.
         parameters: Parameters that the submodel holds, normalisation included.
         share: Share of the d maskable parameters that it holds: the realised capacity.
-        macs: Multiply-accumulate operations of the forward pass of one example (half of torch's count of FLOPs, and what it misses).
+        macs: Multiply-accumulate operations of the forward pass of one example.
         tensors: Bytes of the tensors alive at once, at most, in local training on batches of ``batch_size``
             (:func:`~fedfibos.backend.memory.peak_memory`): parameters as they are and as they were at the start,
             gradients, optimiser, activations, and what the method adds (a mask, a sum of squares). The parameters as

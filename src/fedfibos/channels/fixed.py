@@ -39,7 +39,8 @@ def cut(tensors: Mapping[str, Tensor], axes: Axes, channels: Mapping[str, Tensor
 def kept_channels(axes: Axes, layout: Layout, outer: Mapping[str, int], submodel: Submodel) -> dict[str, Tensor]:
     """The channels that a slice holds, in local order, read off its index.
 
-    Where the tensors of an axis do not hold the same ones (blocks), those of the first tensor.
+    Where the tensors of an axis do not hold the same ones (blocks), those of the first tensor. No index tells of an
+    axis that frozen tensors alone have (beside low-rank adapters): the slice's units do, or it is the first ones.
 
     Args:
         axes: Of the full model.
@@ -69,7 +70,21 @@ def kept_channels(axes: Axes, layout: Layout, outer: Mapping[str, int], submodel
                     kept[axis] = (along - offset) // part.after % sizes[axis]
                 offset += part.length(sizes)
                 local += part.length(widths)
-    return kept
+    return kept | {
+        axis: _told_by_units(axis, sizes, submodel, width) for axis, width in left.items() if axis not in kept
+    }
+
+
+def _told_by_units(axis: str, sizes: Mapping[str, int], submodel: Submodel, width: int) -> Tensor:
+    """The channels of an axis by the units of a slice; the first ones where it has none, or others."""
+    units = getattr(submodel, "units", None)
+    if units is not None and getattr(submodel, "num_units", None) == sum(sizes.values()):
+        names = list(sizes)
+        first = sum(sizes[name] for name in names[: names.index(axis)])
+        own: Tensor = units[(units >= first) & (units < first + sizes[axis])] - first
+        if len(own) == width:
+            return own.cpu()
+    return torch.arange(width)
 
 
 def _stride(shape: tuple[int, ...], at: int) -> int:

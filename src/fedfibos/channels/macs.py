@@ -42,7 +42,7 @@ def _triples(a: Shape, w: Shape, b: Shape, *new: Sequence[int], **_: Any) -> int
         for at in sorted(places):
             dims.insert(at, 1)
         shapes.append(dims)
-    return 2 * math.prod(torch.broadcast_shapes(*shapes))
+    return 2 * math.prod(int(size) for size in torch.broadcast_shapes(*shapes))
 
 
 _aten = torch.ops.aten

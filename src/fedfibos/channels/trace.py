@@ -146,7 +146,9 @@ class Trace(TorchDispatchMode):
 
     def missed(self) -> bool:
         """Whether some parameter that is trained has not been met."""
-        factors = ([leaf for dim in self.dims(p) for leaf in leaves(dim)] for p in self.module.parameters())
+        factors = (
+            [leaf for dim in self.dims(p) for leaf in leaves(dim)] for p in self.module.parameters() if p.requires_grad
+        )
         return any(own and all(leaf.why_whole is None and not leaf.met for leaf in own) for own in factors)
 
     def close(self) -> None:
