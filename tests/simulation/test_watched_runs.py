@@ -68,6 +68,16 @@ def test_the_best_checkpoint_is_kept_and_opened_again(experiment, tmp_path):
     assert reopen(tmp_path / "run", at="best").checkpoint.round == best
     assert reopen(tmp_path / "run").checkpoint.round == 6
     assert reopen(tmp_path / "run", at=5).checkpoint.round == 5
+    said: list[str] = []
+    reopen(tmp_path / "run", warn=said.append)
+    assert said == []
+    environment = tmp_path / "run" / "environment.json"
+    environment.write_text(json.dumps(json.loads(environment.read_text()) | {"dealt_sha256": "00" * 32}))
+    reopen(tmp_path / "run", warn=said.append)
+    assert said == [
+        f"clients have other examples than when {tmp_path / 'run'} was last run, so its numbers do not compare: other "
+        "data files, a data function that draws without a seed, or another version of numpy or torch"
+    ]
     kept = sorted(path.name for path in (tmp_path / "run/checkpoint").glob("round-*"))
     assert kept == [f"round-{n:06d}" for n in sorted({best, 5, 6})]
 

@@ -40,7 +40,9 @@ def evaluate_run(run: Path, data_dir: Path | None, device: str, console: Console
     written = {"round": at.round, **result, "environment": describe(device)}
     submodels, local = result["global"]["submodels"], result["local"]
     first = measures_of(result)[0]
-    table = Table(title=f"{experiment.method.name}, seed {experiment.seed}, after round {at.round}: {first.directed}")
+    title = f"{experiment.method.name}, seed {experiment.seed}, after round {at.round}: {first.directed}"
+    console.print(title, markup=False, highlight=False, soft_wrap=True)
+    table = Table()
     parts = {"local": local, **({"local, adjusted": local["adjusted"]} if "adjusted" in local else {})}
     for heading in ("capacity", "global", *parts):
         table.add_column(heading, justify="right", no_wrap=True)

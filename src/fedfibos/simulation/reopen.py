@@ -9,7 +9,7 @@ from pathlib import Path
 from fedfibos.config.experiment import Experiment, to_toml
 from fedfibos.runs.checkpoint import At
 from fedfibos.runs.files import CONFIG
-from fedfibos.runs.made import latest_environment
+from fedfibos.runs.made import DEALT, latest_environment
 from fedfibos.runs.own_code import own_code, warn_of_changes
 from fedfibos.runs.stored import experiment_of, is_stored, no_run
 from fedfibos.simulation import Checkpoint, CheckpointStore, World, build_world
@@ -54,9 +54,15 @@ def reopen(
     if not is_stored(run / CONFIG):
         raise no_run(run)
     experiment = experiment_of(run)
-    if latest := latest_environment(run):
+    latest = latest_environment(run)
+    if latest:
         warn_of_changes(run, latest, own_code(to_toml(experiment)), warn)
     world = build_world(experiment, device=device, data_dir=data_dir, warn=warn)
+    if latest.get(DEALT, world.population.dealt_sha256) != world.population.dealt_sha256:
+        warn(
+            f"clients have other examples than when {run} was last run, so its numbers do not compare: other data "
+            "files, a data function that draws without a seed, or another version of numpy or torch"
+        )
     store = CheckpointStore(run, experiment.run.score_home, best=experiment.checkpoint.best)
     checkpoint = store.load(at, world.model.layout, warn)
     return Reopened(experiment, world, checkpoint.to(world.model.device))
