@@ -49,7 +49,25 @@ def test_text_labels_numbers_and_owners(tmp_path, caplog):
     owners = torch.cat([split.owners, split.test_owners]).tolist()
     assert owners == [0 if height in (3, 4, 6) else 1 for height in inputs[:, 0].tolist()]  # ann is 0, bob 1
     assert split.test_owners.tolist() == [1, 0] or sorted(split.test_owners.tolist()) == [0, 1]
-    assert f"{file}: 4 training and 2 test examples (drawn: 30 % of every owner's, split_seed 0)" in caplog.messages
+    assert caplog.messages == [
+        f"{file}: the inputs are all other columns: 'height', 'weight' (data.options.inputs chooses some)",
+        f"{file}: 4 training and 2 test examples (drawn: 30 % of every owner's, split_seed 0)",
+    ]
+
+
+def test_columns_that_are_named_are_not_told_and_many_are_cut_short(tmp_path, caplog):
+    file = csv(
+        tmp_path,
+        "label," + ",".join(f"c{n}" for n in range(9)) + "\n" + "a,1,2,3,4,5,6,7,8,9\nb,1,2,3,4,5,6,7,8,9\n" * 4,
+    )
+    with caplog.at_level(logging.INFO, "fedfibos"):
+        load(f"csv:{file}", options={"inputs": ["c0"]})
+        assert len(caplog.messages) == 1
+        load(f"csv:{file}")
+    assert (
+        f"{file}: the inputs are all other columns: 'c0', 'c1', 'c2', 'c3', 'c4', 'c5', 'c6', 'c7', ... ("
+        in (caplog.messages[1])
+    )
 
 
 def test_columns_are_standardised_by_the_training_rows(tmp_path):

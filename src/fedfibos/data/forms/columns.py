@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -96,6 +97,12 @@ class TableOptions:
         return (self.label,) if isinstance(self.label, str) else self.label
 
 
+LOG = logging.getLogger(__name__)
+
+SHOWN = 8
+"""Names of columns that a line gives at most."""
+
+
 def split_of_tables(
     tables: Sequence[Table], options: TableOptions, wanted: Wanted, classes: tuple[str, ...] | None = None
 ) -> Split:
@@ -175,7 +182,11 @@ def _inputs(tables: Sequence[Table], options: TableOptions) -> Tensor | tuple[st
         raise ValueError(
             f"{tables[0].where}: data.options.size and colour are for images, name their column with image"
         )
-    return torch.cat([numbers_of(table, names) for table in tables])
+    inputs = torch.cat([numbers_of(table, names) for table in tables])
+    if options.inputs is None:
+        shown = listed_columns(names[:SHOWN]) + (", ..." if len(names) > SHOWN else "")
+        LOG.info("%s: the inputs are all other columns: %s (data.options.inputs chooses some)", tables[0].where, shown)
+    return inputs
 
 
 def _texts(table: Table, name: str) -> list[str]:
