@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
+from torch.utils._pytree import tree_map
 
 Inputs = Tensor | dict[str, Tensor]
 """A batch as a model's forward takes it: a tensor, or named tensors that are passed as keyword arguments."""
@@ -55,9 +56,9 @@ def described(inputs: Inputs) -> str:
 
 def copied(inputs: Inputs) -> Inputs:
     """A batch of its own memory, for a forward pass that may change it in place."""
-    if isinstance(inputs, Tensor):
-        return inputs.clone()
-    return {name: tensor.clone() for name, tensor in inputs.items()}
+    if isinstance(inputs, dict):
+        return {name: tensor.clone() for name, tensor in inputs.items()}
+    return cast(Inputs, tree_map(Tensor.clone, inputs))  # of an example by position too, which no data set gives
 
 
 def forward(module: nn.Module, inputs: Inputs) -> Tensor:
