@@ -15,6 +15,7 @@ from fedfibos.common.draws import fixed_draws
 from fedfibos.common.inputs import Inputs, check_dense, copied, described, forward
 from fedfibos.common.user_code import UserCodeError, run_user_code
 from fedfibos.params import check_finite, check_float32, check_not_scripted
+from fedfibos.probes.takes import advice_on
 
 Check = Callable[[object], None]
 """Outputs of a batch of two examples -> nothing; raises ValueError for those which a model must not give."""
@@ -142,7 +143,7 @@ def _check_outputs(outputs: object, check: Check, when: str = "") -> None:
     except UserCodeError:
         raise
     except ValueError as error:
-        raise ValueError(f"{error}{when}{_advice(outputs)}") from error
+        raise ValueError(f"{error}{when}{advice_on(outputs)}") from error
     if isinstance(outputs, Tensor):
         check_dense("its logits", outputs)
 
@@ -154,15 +155,6 @@ def _check_numbers(logits: object, example: Inputs) -> None:
         return
     if bad := int(logits.isnan().sum()):
         raise ValueError(f"its logits must be numbers, got nan in {bad} of {logits.numel()}, of finite inputs")
-
-
-def _advice(outputs: object) -> str:
-    """What to do about a forward pass that gives several things."""
-    if isinstance(outputs, tuple | list):
-        return ": return the logits alone"
-    return (
-        f": return {'its logits' if 'logits' in outputs else 'the logits'} alone" if isinstance(outputs, dict) else ""
-    )
 
 
 def _check_other_sizes(module: nn.Module, example: Inputs, of_two: object, seed: int) -> None:

@@ -33,10 +33,18 @@ def check_takes(module: nn.Module, example: Inputs) -> None:
             errors.append(error)
         else:
             if not isinstance(outputs, Tensor):
-                raise ValueError(f"the model must return one tensor of outputs, got {type(outputs).__name__}")
+                got = f"{type(outputs).__name__}{advice_on(outputs)}"
+                raise ValueError(f"the model must return one tensor of outputs, got {got}")
             return
     others = any(t.dtype != torch.float32 for t in ([example] if isinstance(example, Tensor) else example.values()))
     of = described(example) + (", parameters are float32" if others else "")
     raise ValueError(
         f"the model fails on its example batch ({describe_error(errors[0])}); an example is {of}"
     ) from errors[0]
+
+
+def advice_on(outputs: object) -> str:
+    """What to do about a forward pass that gives several things."""
+    if "logits" in outputs if isinstance(outputs, dict) else hasattr(outputs, "logits"):
+        return ": wrap it in a module whose forward returns its logits alone"
+    return ": return the logits alone" if isinstance(outputs, dict | tuple | list) else ""
