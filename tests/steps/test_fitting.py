@@ -65,7 +65,7 @@ def test_what_is_no_data_set():
 @pytest.mark.parametrize(
     ("end", "message"),
     [
-        (lambda y: (y, 1), "the model must return one tensor of outputs, got tuple"),
+        (lambda y: (y, 1), "the model must return one tensor of outputs, got tuple: return the logits alone"),
         (lambda y: None, "the model must return one tensor of outputs, got NoneType"),
         (
             lambda y: y.detach(),
