@@ -12,6 +12,7 @@ from torch import Tensor
 
 from fedfibos.common.inputs import Inputs, described
 from fedfibos.common.user_code import describe_error
+from fedfibos.probes.takes import advice_on
 from fedfibos.tasks.task import Task
 
 MAKE = "TensorData(inputs, labels) makes one of tensors, dataset_of(dataset) one of a PyTorch Dataset"
@@ -55,7 +56,7 @@ def check_outputs(outputs: Any, labels: Tensor, largest: int | None) -> None:
         largest: The client's largest class; None where the task has no classes.
     """
     if not isinstance(outputs, Tensor):
-        raise ValueError(f"the model must return one tensor of outputs, got {_kind(outputs)}")
+        raise ValueError(f"the model must return one tensor of outputs, got {_kind(outputs)}{advice_on(outputs)}")
     if not outputs.dim() or len(outputs) != len(labels):
         got = f"{len(outputs)} of {len(labels)}" if outputs.dim() else "a single number"
         raise ValueError(f"the model must make logits of every example of a batch, got them of {got}")
