@@ -249,11 +249,12 @@ def test_random_masks_are_nested_when_shared_and_change_with_the_round():
     assert method.train is not None
 
 
-def test_the_recommended_masks_rank_by_saliency_and_estimate_now_and_then():
+def test_the_recommended_masks_rank_by_saliency_estimate_now_and_then_and_empty_no_layer():
     method = FedFIbOS(**PRESETS["recommended"])
     assert (method.criterion, method.sharing, method.prior, method.fisher) == ("saliency", "shared", "none", "held")
     assert method.ema_rate == pytest.approx(0.98**10, abs=0.02)  # one observation in ten rounds weighs what ten did
     assert method.estimate_every == 10
+    assert (method.scope, method.floor) == ("global", 0.25)
 
 
 def test_algorithm1_is_the_letter_of_algorithm_1():

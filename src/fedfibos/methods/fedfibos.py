@@ -326,6 +326,7 @@ PRESETS: dict[str, dict[str, Any]] = {
     # used with nested steps (docs/explanation/findings.md).
     "recommended": {
         "criterion": "saliency",
+        "floor": 0.25,
         "ema_rate": 0.8,
         "estimate_every": 10,
     },
