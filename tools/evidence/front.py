@@ -45,7 +45,7 @@ server it is ahead by more than five points, with the smallest submodels too. It
 are smaller networks. Under Dirichlet splits masks chosen by *saliency*, Fisher information times the squared parameter,
 are ahead of FIARSE, with nested steps too. With momentum at the server they are also ahead of FIARSE trained alike, and
 come within about two points of FedAvg that trains the whole model everywhere. On CIFAR-100 they are ahead of FIARSE
-under both splits that were run.
+under both splits that were run. In a deep network and in a pretrained encoder they need a *floor* for every layer.
 
 ![Accuracy minus FIARSE's in points, with 95 % intervals: a row for each method and data set](../findings.svg)
 
