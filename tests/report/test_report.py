@@ -84,7 +84,7 @@ def test_the_command(runs, slices, tmp_path, capsys):
     assert "1 result on 1 problem:" in capsys.readouterr().out
     assert "Accuracy in %, best evaluation: " in (tmp_path / "r.html").read_text()
     assert main(["report", str(tmp_path / "nothing")]) == REFUSED
-    assert "it is not a folder" in capsys.readouterr().err
+    assert "it does not exist" in capsys.readouterr().err
     (runs / "fiarse" / "seed-0" / "final.json").write_text("{")
     assert main(["report", str(runs)]) == REFUSED
     assert "final.json is damaged" in capsys.readouterr().err

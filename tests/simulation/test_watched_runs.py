@@ -98,7 +98,7 @@ def test_a_best_round_between_two_checkpoints_is_kept_through_an_interruption(ex
 
 def test_a_checkpoint_that_is_not_kept_is_one_line(experiment, tmp_path):
     simulate(experiment(), tmp_path / "run", workers=1)
-    with pytest.raises(RecordError, match=r"keeps no checkpoint of round 2, there are those of rounds 6$"):
+    with pytest.raises(RecordError, match=r"keeps no checkpoint after round 2, it has those after round 6$"):
         reopen(tmp_path / "run", at=2)
     with pytest.raises(RecordError, match=r"keeps no best checkpoint: run it with checkpoint\.best"):
         reopen(tmp_path / "run", at="best")
