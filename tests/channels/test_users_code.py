@@ -374,6 +374,28 @@ def test_embeddings_that_a_kernel_spans_are_cut():
     assert axes.shape("windows.weight", {"table": 4, "windows": 2}) == (2, 1, 3, 4)
 
 
+class PaddedWindows(nn.Module):
+    """A depthwise convolution that zeros around it make as wide as its map: of one pixel, or of three."""
+
+    def __init__(self, pixels: int) -> None:
+        super().__init__()
+        self.first, self.pixels = nn.Conv2d(3, 6, 3, stride=2), pixels
+        self.pad, self.windows = nn.ZeroPad2d((5 - pixels) // 2), nn.Conv2d(6, 6, 5, groups=6)
+        self.classifier = nn.Linear(6, NUM_CLASSES)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = nn.functional.adaptive_avg_pool2d(self.first(x), self.pixels)
+        return self.classifier(self.windows(self.pad(x)).flatten(1))
+
+
+@pytest.mark.parametrize("pixels", [1, 3])
+def test_positions_between_zeros_are_no_channels(pixels):
+    """At this size the outer positions of the kernel see zeros alone, and permuting these changes nothing."""
+    axes = derive_axes(PaddedWindows(pixels), torch.randn(2, 3, 12, 12))
+    assert axes.sizes == {"first": 6}
+    assert axes.shape("windows.weight", {"first": 2}) == (2, 1, 5, 5)
+
+
 class Spectral(nn.Module):
     """The layer of a Fourier neural operator: channels are mixed by frequency."""
 

@@ -17,9 +17,10 @@ from fedfibos.simulation.sweep import SweepProgress, run_study
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::ResourceWarning")]
 
+# When the first run is done more wait than two processors can have begun: some are always left for the second start.
 STUDY = """
 base = "base.toml"
-seeds = [1]
+seeds = [1, 2, 3]
 [grid.method.fiarse]
 method.name = "fiarse"
 [grid.method.letter]
@@ -43,7 +44,7 @@ def node():
 
 @pytest.fixture
 def study(experiment_file, tmp_path):
-    experiment_file("federation.rounds = 60", name="base.toml")
+    experiment_file("federation.rounds = 20", name="base.toml")
     (tmp_path / "study.toml").write_text(STUDY)
     return load_study(tmp_path / "study.toml")
 
@@ -74,7 +75,7 @@ def test_a_study_gives_the_results_of_one_process_and_goes_on_after_ctrl_c(node,
     assert digests(outcomes) == digests(whole)
     assert {state for _, state in log.finished} == {"done", "failed", "finished"}
     assert [outcome.reason for outcome in outcomes] == [outcome.reason for outcome in whole]
-    assert "3000" in outcomes[3].reason
+    assert all("3000" in outcome.reason for outcome in outcomes[-3:])
 
 
 def test_a_run_that_no_node_has_room_for_is_refused(node, study, tmp_path):

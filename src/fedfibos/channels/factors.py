@@ -97,6 +97,13 @@ def is_constant(dim: Sequence[Factor]) -> bool:
     return all(leaf.constant for leaf in leaves(dim))
 
 
+def has_positions(dim: Sequence[Factor]) -> bool:
+    """True where some of it is constant, or a single position between others: a map of one pixel between zeros."""
+    factors = flat(dim)
+    parts = [part for factor in factors for part in factor.parts or []]
+    return any(factor.constant for factor in factors) or any(not part or has_positions(part) for part in parts)
+
+
 def keep_whole(dim: Sequence[Factor], why: str) -> None:
     """Never cut these positions; the first reason counts."""
     for leaf in leaves(dim):

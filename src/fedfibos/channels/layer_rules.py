@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import Tensor
 
-from fedfibos.channels.factors import Dim, constant, is_constant, length
+from fedfibos.channels.factors import Dim, constant, has_positions, length
 from fedfibos.channels.resize import keeps_group_size
 from fedfibos.channels.rule import Dims, Reader
 
@@ -86,7 +86,7 @@ def convolution(reader: Reader, result: Tensor, x: Tensor, weight: Tensor, bias:
         places = dims[at + 1 :]  # of kernels of one position each stays by itself
     else:
         for i, (dim, own) in enumerate(zip(dims[at + 1 :], kernel[2:], strict=True)):
-            if x.shape[at + 1 + i] == weight.shape[2 + i] and not rest[1][i] and not is_constant(dim):
+            if x.shape[at + 1 + i] == weight.shape[2 + i] and not rest[1][i] and dim and not has_positions(dim):
                 reader.unite(dim, own)  # one window, as wide as there are channels: a sum over them
                 continue
             reader.keep_whole([*dim, *own], "takes them for positions")
