@@ -214,4 +214,4 @@ def test_the_command_packs_and_the_report_reads(study, capsys, monkeypatch):
     assert main(["report", "study.tar.zst", "--out", "page.html"]) == 0
     assert "2 results on 1 problem: page.html" in capsys.readouterr().out
     assert main(["pack", "nothing"]) != 0
-    assert "nothing must be a folder of run directories, it holds no config.toml" in capsys.readouterr().err
+    assert "nothing must be a folder of run directories, it does not exist" in capsys.readouterr().err
