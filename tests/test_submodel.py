@@ -134,3 +134,19 @@ def test_masks_with_a_floor_nest():
 def test_a_floor_is_a_share(floor):
     with pytest.raises(ValueError, match=r"floor must be in \[0, 1\]"):
         FedFIbOS(floor=floor)
+
+
+@pytest.mark.parametrize(
+    ("scores", "got"),
+    [
+        (torch.ones(9), "got torch.float32 of shape (9,)"),
+        (torch.ones(8, dtype=torch.int64), "got torch.int64 of shape (8,)"),
+        (torch.ones(2, 4), "got torch.float32 of shape (2, 4)"),
+        (None, "got NoneType"),
+    ],
+)
+def test_scores_are_one_float_a_maskable_parameter(scores, got):
+    layout = Layout(("a", "norm"), ((8,), (2,)), 1)
+    with pytest.raises(ValueError, match=r"scores must be floats of shape .8,., one a maskable parameter") as caught:
+        mask_from_scores(scores, 0.5, layout)
+    assert str(caught.value).endswith(got)

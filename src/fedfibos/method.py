@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, Literal, Protocol, runtime_checkable
 
 from torch import Tensor
@@ -29,18 +30,49 @@ def answer(verb: str, got: Any, *wanted: type[Any]) -> Any:
     return got
 
 
+@contextmanager
+def pure(verb: str, *given: State | Params) -> Iterator[None]:
+    """Run a verb of a method; what it is given must be as it was afterwards.
+
+    Torch counts the changes of a tensor in place, so nothing is compared.
+
+    Raises:
+        ValueError: The verb changed a tensor of the parameters or of the state.
+    """
+    tensors: dict[str, Tensor] = {}
+    for value in given:
+        tensors |= (
+            {f"the state's {name!r}": tensor for name, tensor in value.tensors.items()}
+            if isinstance(value, State)
+            else {"the parameters": value.flat}
+        )
+    before = {what: tensor._version for what, tensor in tensors.items() if not tensor.is_inference()}
+    yield
+    for what, version in before.items():
+        if tensors[what]._version != version:
+            raise ValueError(
+                f"a method's {verb} must change none of its arguments, it changed {what} in place: return new tensors"
+            )
+
+
 def extract_submodel(method: Method, model: Model, state: State, params: Params, client: Client) -> Submodel:
     """The submodel that a method extracts for a client.
 
     Raises:
-        ValueError: It is none, or a mask of another model.
+        ValueError: It is none, or a mask of another model; or the method changed the state or the parameters.
     """
-    submodel: Submodel = answer("extract", method.extract(model, state, params, client), Mask, Slice)
+    with pure("extract", state, params):
+        submodel: Submodel = answer("extract", method.extract(model, state, params, client), Mask, Slice)
     held, size = submodel.held, params.layout.size
     if held is not None and held.shape != (size,):
         raise ValueError(
             f"a method's extract must hold or leave each of {size} parameters, a mask of shape ({size},), got one of "
             f"shape {tuple(held.shape)} for client {client.id}"
+        )
+    if isinstance(submodel, Mask) and held is not None and int(held.count_nonzero()) != submodel.num_held:
+        raise ValueError(
+            f"a mask's num_held must be the number of parameters that it holds, {int(held.count_nonzero())}, got "
+            f"{submodel.num_held} for client {client.id}"
         )
     return submodel
 

@@ -12,7 +12,7 @@ from fedfibos.aggregate import Sums
 from fedfibos.channels.family import with_nested
 from fedfibos.common.streams import stream
 from fedfibos.local import LocalTrainingError, seeded
-from fedfibos.method import Method, answer, extract_submodel
+from fedfibos.method import Method, answer, extract_submodel, pure
 from fedfibos.model import Model
 from fedfibos.params import Params
 from fedfibos.privacy.mechanism import Private
@@ -218,7 +218,8 @@ def merge(
         if private is not None:
             sums.add(private.clipped(method, outcome))
             continue
-        next_state = answer("update", method.update(next_state, client, outcome), State)
+        with pure("update", next_state):
+            next_state = answer("update", method.update(next_state, client, outcome), State)
         sums.add(outcome, client.weight)
         if variate is not None:
             own = with_variate(own, variate, client, outcome)
@@ -269,7 +270,8 @@ def _merged(method: Method, state: State, params: Params, sums: Sums) -> tuple[S
     Raises:
         ValueError: It is no state and parameters of the same layout.
     """
-    both = answer("aggregate", method.aggregate(state, params, sums), tuple)
+    with pure("aggregate", state, params):
+        both = answer("aggregate", method.aggregate(state, params, sums), tuple)
     if len(both) != 2:
         raise ValueError(f"a method's aggregate must return a state and parameters, got {len(both)} values")
     next_params = answer("aggregate", both[1], Params)
@@ -323,7 +325,7 @@ def upload_of(method: Method, model: Model, params: Params, client: Client, subm
         LocalTrainingError: It cannot train.
         ValueError: The method's upload is none of that submodel; see :func:`answer_to`.
     """
-    with seeded(client.stream("train"), model.device):
+    with seeded(client.stream("train"), model.device), pure("train", params):
         upload: Upload = answer("train", method.train(model, params, submodel, client), Upload)
     num_units = model.axes.num_units if upload.observed == "units" else 0
     return answer_to(submodel, upload, params, num_units)

@@ -249,9 +249,17 @@ def mask_from_scores(
         scope: ``global`` ranks over all d; ``layer`` gives every tensor its share (:func:`layer_budgets`).
         floor: In [0, 1]. Above 0, and with ``global``, every tensor first holds its own best (:func:`layer_floors`),
             and then the best of all others fill the budget. So no layer is left empty where the budget reaches.
+
+    Raises:
+        ValueError: Scores of another shape or type, or an unknown scope.
     """
     if scope not in ("global", "layer"):
         raise ValueError(f"scope must be 'global' or 'layer', got {scope!r}")
+    if not isinstance(scores, Tensor) or scores.shape != (layout.num_maskable,) or not scores.is_floating_point():
+        got = f"{scores.dtype} of shape {tuple(scores.shape)}" if isinstance(scores, Tensor) else type(scores).__name__
+        raise ValueError(
+            f"scores must be floats of shape ({layout.num_maskable},), one a maskable parameter, got {got}"
+        )
     k = budget(capacity, layout.num_maskable)
     if k == layout.num_maskable:
         return full(layout)

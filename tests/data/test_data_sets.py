@@ -85,3 +85,46 @@ def test_the_data_folder_is_the_argument_then_the_environment(tmp_path, monkeypa
 def test_classes_without_a_training_example_are_said(labels, said):
     train, test = (TensorData(torch.zeros(4, 2), torch.tensor(of)) for of in (labels, [0, 1, 2, 3]))
     assert unseen_classes(Split(train, test, ("a", "b", "c", "d"))) == said
+
+
+@pytest.mark.parametrize(
+    ("numbers", "said"),
+    [
+        (range(100), []),
+        (
+            [n for n in range(100) if n % 4 != 1],
+            ["1 of 4 classes have training examples but no test example ('b'): nothing"],
+        ),
+        ([0, 2], []),  # of so few test examples some classes have none by chance
+    ],
+)
+def test_classes_that_nothing_is_measured_of_are_said(numbers, said):
+    train = TensorData(torch.zeros(100, 2), torch.arange(100) % 4)
+    lines = unseen_classes(Split(train, train.subset(torch.tensor(list(numbers))), ("a", "b", "c", "d")))
+    assert [line[: len(start)] for line, start in zip(lines, said, strict=True)] == said
+
+
+def test_whole_numbers_name_classes_too():
+    data = TensorData(torch.zeros(4, 2), torch.arange(4))
+    assert Split(data, data, range(4)).classes == ("0", "1", "2", "3")
+
+
+def test_examples_that_were_computed_with_gradients_leave_their_graph_behind():
+    data = TensorData(torch.zeros(4, 2, requires_grad=True) + 1, torch.arange(4))
+    assert not data.inputs.requires_grad
+    assert data.inputs.is_leaf
+
+
+def test_a_function_of_the_users_draws_the_same_at_every_call(tmp_path, monkeypatch):
+    (tmp_path / "drawn.py").write_text(
+        "import random, numpy, torch\n"
+        "from fedfibos import Split, TensorData\n"
+        "def data(folder):\n"
+        "    x = torch.randn(4, 2) + numpy.random.rand() + random.random()\n"
+        "    return Split(TensorData(x, torch.arange(4)), TensorData(x, torch.arange(4)), tuple('abcd'))\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    before = torch.get_rng_state()
+    first, again = load("drawn:data"), load("drawn:data")
+    assert torch.equal(first.train.inputs, again.train.inputs)
+    assert torch.equal(torch.get_rng_state(), before)

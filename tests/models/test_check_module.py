@@ -285,6 +285,16 @@ class Nothing(Base):
         return super().forward(x) * torch.nan
 
 
+class InTraining(Base):
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x) * (torch.nan if self.training else 1.0)
+
+
+class Infinite(Base):
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x).abs() / 0
+
+
 class Sparse(Base):
     def forward(self, x: Tensor) -> Tensor:
         return super().forward(x).to_sparse()
@@ -298,6 +308,8 @@ def on_meta() -> nn.Module:
     ("made", "message"),
     [
         (Nothing, "its logits must be numbers, got nan in 6 of 6, of finite inputs"),
+        (InTraining, "its logits must be numbers, got nan in 6 of 6, of finite inputs in training mode"),
+        (Infinite, "its logits must be numbers, got inf in 6 of 6, of finite inputs"),
         (Sparse, "its logits must be dense tensors (tensor.to_dense()), got torch.sparse_coo"),
         (on_meta, "its parameters and buffers must have values, got '1.weight' on torch's meta device"),
     ],

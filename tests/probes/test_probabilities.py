@@ -28,6 +28,9 @@ ENDS = {
         lambda y, training: y.sigmoid(),
         "the model's outputs lie between 0 and 1 whatever its inputs (as after sigmoid)",
     ),
+    "relu": (lambda y, training: y.relu(), "the model's outputs lie on one side of 0 and some are 0"),
+    "below 0": (lambda y, training: -y.relu(), "the model's outputs lie on one side of 0 and some are 0"),
+    "no input": (lambda y, training: y[:1].expand(len(y), -1), "the model's outputs are the same for all examples"),
     "in evaluation": (
         lambda y, training: y if training else y.softmax(1),
         "in evaluation the model's outputs are probabilities",
@@ -85,6 +88,7 @@ def test_outputs_that_nothing_changes_are_no_probabilities():
 SCORES = {
     "scores": lambda y, training: y,
     "positive": lambda y, training: y.abs(),
+    "distances": lambda y, training: -y.square(),
     "tanh": lambda y, training: y.tanh(),
     "centred": lambda y, training: y - y.mean(1, keepdim=True) + 0.25,
     "unit length": lambda y, training: y / y.norm(dim=1, keepdim=True),
@@ -95,6 +99,12 @@ SCORES = {
 @pytest.mark.parametrize("end", SCORES)
 def test_scores_are_not(end):
     assert probability_cautions(Ending(SCORES[end]), torch.rand(2, 6)) == []
+
+
+def test_the_same_example_twice_has_the_same_scores():
+    assert probability_cautions(Ending(SCORES["scores"]), torch.ones(2, 6, dtype=torch.float32)) == []
+    counted = nn.Sequential(nn.Embedding(9, 4), nn.Flatten(), nn.Linear(12, 4))
+    assert probability_cautions(counted, torch.full((2, 3), 5)) == []
 
 
 def test_scores_that_sum_to_one_at_first_are_not():

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from fedfibos.models import build
-from fedfibos.probes.reach import reach_cautions
+from fedfibos.probes.reach import reach_cautions, unreached
 
 EXAMPLE = torch.randn(2, 5, generator=torch.Generator().manual_seed(0))
 
@@ -53,6 +53,14 @@ SAID = {
     ),
     "no_grad": (Net(under_no_grad), "no gradient reaches parameter 'first.weight' and 1 more from the first batch"),
     "not used": (Net(extra=nn.Linear(2, 2, bias=False)), "no gradient reaches parameter 'extra.weight' from the first"),
+    "a view of a parameter": (
+        Net(lambda net, h: net.scale.expand(len(h), -1), scale=nn.Parameter(torch.ones(6))),
+        "no gradient reaches parameter 'first.weight' and 1 more from the first batch",
+    ),
+    "draws in evaluation": (
+        Net(lambda net, h: nn.functional.dropout(h, 0.5)),
+        "in evaluation the model draws random numbers, so that its outputs are of one draw (dropout without training",
+    ),
     "the mean of a batch": (Net(centred), "in evaluation the model's outputs of an example depend on the others"),
 }
 
@@ -83,7 +91,6 @@ SOUND = {
     "batch norm": Net(frozen, extra=nn.BatchNorm1d(6)),
     "around a layer by chance": Net(by_chance, extra=nn.Linear(6, 6)),
     "frozen": Net(frozen, extra=nn.Linear(6, 6).requires_grad_(False)),
-    "draws in evaluation": Net(lambda net, h: h + torch.randn_like(h)),
     "fails": Net(lambda net, h: h.view(3, 7)),
 }
 
@@ -91,6 +98,24 @@ SOUND = {
 @pytest.mark.parametrize("name", SOUND)
 def test_what_is_sound_is_let_be(name):
     assert reach_cautions(SOUND[name], EXAMPLE) == []
+
+
+class BiasAlone(Net):
+    """Its outputs are a view of a parameter, which the copy's values are then put back into."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.last.bias.expand(len(x), -1)
+
+
+def test_outputs_that_are_a_parameters_own_memory_hide_nothing():
+    (line,) = reach_cautions(BiasAlone(), EXAMPLE)
+    assert line.startswith("no gradient reaches parameter 'first.weight' and 2 more")
+
+
+def test_parameters_that_no_gradient_reaches_are_listed():
+    assert unreached(Net(extra=nn.Linear(2, 2)), EXAMPLE) == ("extra.weight", "extra.bias")
+    assert unreached(Net(), EXAMPLE) == ()
+    assert unreached(SOUND["fails"], EXAMPLE) == ()
 
 
 def test_models_of_ours_are_sound():

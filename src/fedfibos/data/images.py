@@ -117,6 +117,8 @@ class TensorData:
         if self.inputs.layout != torch.strided or self.inputs.dim() == 0:
             raise ValueError(f"{wanted}, got {self.inputs.layout} of shape {tuple(self.inputs.shape)}")
         check_targets(self.labels, len(self.inputs))
+        for name in ("inputs", "labels"):  # what is computed with gradients on would drag their graph into training
+            object.__setattr__(self, name, getattr(self, name).detach())
 
     def __len__(self) -> int:
         return len(self.inputs)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from fedfibos.common.draws import fixed_draws
 from fedfibos.common.user_code import find
 from fedfibos.data import ag_news, digits
 from fedfibos.data.cifar import CIFAR10, CIFAR100
@@ -87,7 +88,8 @@ def load(
         return replace(read_form(name, folder, options, wanted), name=name)
     source = find("data.name", name, DATA_SETS)
     if not isinstance(source, Source):
-        split = source(folder, **options)
+        with fixed_draws():  # it is called again when a run is resumed, evaluated or exported
+            split = source(folder, **options)
         if not isinstance(split, Split):
             raise ValueError(f"data.name = {name!r}: it must give a fedfibos.data.Split, got {type(split).__name__}")
         return replace(split, name=name)

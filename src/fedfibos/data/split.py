@@ -51,6 +51,7 @@ class Split:
         if isinstance(self.classes, str) or not isinstance(self.classes, Sequence):
             got = self.classes if isinstance(self.classes, str | int) else type(self.classes).__name__
             raise ValueError(f"{wanted} {got!r}")
+        object.__setattr__(self, "classes", tuple(map(str, self.classes)))  # range(10) names them as well
 
     @property
     def has_classes(self) -> bool:
@@ -145,15 +146,34 @@ class Split:
 
 
 def unseen_classes(split: Split) -> list[str]:
-    """A line where classes have no training example, or a single one has all of them."""
-    counts = torch.bincount(split.train.labels.cpu(), minlength=len(split.classes))
-    seen, unseen = counts.nonzero().flatten().tolist(), (counts == 0).nonzero().flatten().tolist()
+    """A line where classes have no training example, or a single one has all of them; and of the test set.
+
+    A class that is trained on has no test example by chance where few are expected: that is not said.
+    """
+    number = len(split.classes)
+    train, test = (torch.bincount(data.labels.cpu(), minlength=number) for data in (split.train, split.test))
+    seen, unseen = train.nonzero().flatten().tolist(), (train == 0).nonzero().flatten().tolist()
     if len(seen) == 1:
         return [f"all training examples are of class {split.classes[seen[0]]!r}: there is nothing to learn"]
-    if not unseen:
-        return []
-    named = ", ".join(repr(split.classes[number]) for number in unseen[:3]) + (", ..." if len(unseen) > 3 else "")
-    return [f"{len(unseen)} of {len(split.classes)} classes have no training example ({named})"]
+    lines = []
+    if unseen:
+        lines.append(f"{len(unseen)} of {number} classes have no training example ({_some(split, unseen)})")
+    expected = train * (int(test.sum()) / int(train.sum()))
+    if unmeasured := ((test == 0) & (expected >= EXPECTED)).nonzero().flatten().tolist():
+        lines.append(
+            f"{len(unmeasured)} of {number} classes have training examples but no test example "
+            f"({_some(split, unmeasured)}): nothing is measured of them; draw the test set from all classes"
+        )
+    return lines
+
+
+def _some(split: Split, numbers: list[int]) -> str:
+    """The first of some classes, by name."""
+    return ", ".join(repr(split.classes[number]) for number in numbers[:3]) + (", ..." if len(numbers) > 3 else "")
+
+
+EXPECTED = 10.0
+"""Test examples that a class would have if they were drawn as the training examples are."""
 
 
 def checked_images(

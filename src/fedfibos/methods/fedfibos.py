@@ -24,7 +24,7 @@ Deviations:
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -37,18 +37,12 @@ from fedfibos.common.field_checks import check_fields, check_positive
 from fedfibos.common.streams import stream
 from fedfibos.local import local_training
 from fedfibos.method import Idle
+from fedfibos.methods._criterion import Criterion, ranked_by
 from fedfibos.methods._fisher import Ema, FisherObserver, check_average
 from fedfibos.model import Model
 from fedfibos.params import Params
 from fedfibos.submodel import Mask, Submodel, full, layer_budgets, mask_by_layer, mask_from_scores
 from fedfibos.types import Client, State, Upload
-
-Criterion = Callable[[Tensor, Tensor, Tensor | None], Tensor]
-"""What is ranked, highest first: a score of shape ``(d,)``, not NaN.
-
-From f̄, |x̃| and where there is evidence (bool; None: everywhere), each of shape ``(d,)``. Before the first estimate
-magnitude is ranked, and the function is not asked.
-"""
 
 
 @dataclass(frozen=True)
@@ -266,7 +260,9 @@ class FedFIbOS:
             return score
         magnitude = params.flat[:d].abs()
         if callable(self.criterion):
-            return self.criterion(score, magnitude, observed) if observed is None or any_true(observed) else magnitude
+            if observed is not None and not any_true(observed):
+                return magnitude
+            return ranked_by(self.criterion, score, magnitude, observed)
         ranked = self._ranked(score, magnitude)
         if observed is None:
             return ranked

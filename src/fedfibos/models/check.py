@@ -148,13 +148,14 @@ def _check_outputs(outputs: object, check: Check, when: str = "") -> None:
         check_dense("its logits", outputs)
 
 
-def _check_numbers(logits: object, example: Inputs) -> None:
+def _check_numbers(logits: object, example: Inputs, when: str = "") -> None:
     """Raise ValueError where logits of finite inputs are no numbers: no loss of theirs is one."""
     inputs = [example] if isinstance(example, Tensor) else example.values()
     if not isinstance(logits, Tensor) or not all(all_finite(tensor) for tensor in inputs):
         return
-    if bad := int(logits.isnan().sum()):
-        raise ValueError(f"its logits must be numbers, got nan in {bad} of {logits.numel()}, of finite inputs")
+    if bad := int((logits.isnan() | logits.isposinf()).sum()):  # -∞ rules a class out
+        got = "nan" if logits.isnan().any() else "inf"
+        raise ValueError(f"its logits must be numbers, got {got} in {bad} of {logits.numel()}, of finite inputs{when}")
 
 
 def _check_other_sizes(module: nn.Module, example: Inputs, of_two: object, seed: int) -> None:
@@ -239,6 +240,8 @@ def _gradients(
             return None
         raise UserCodeError(f"{error}; in training mode") from error
     _check_outputs(logits, check, " in training mode" if twin.training else "")
+    if twin.training:
+        _check_numbers(logits, example, " in training mode")
     if not logits.requires_grad:
         return (None,) * len(tensors)
     try:

@@ -1,4 +1,7 @@
-"""Models that end in softmax, log-softmax or sigmoid: cross-entropy hardly learns from probabilities."""
+"""Models whose outputs are no scores, whatever their parameters are: cross-entropy learns little from these.
+
+Probabilities after softmax or sigmoid, their logarithms, what ReLU leaves, and what does not depend on inputs.
+"""
 
 from __future__ import annotations
 
@@ -11,13 +14,17 @@ from fedfibos.probes.trial import TrialCopy
 TOLERANCE = 1e-4
 """Of a sum of probabilities."""
 
+ROUNDING = 1e-5
+"""Of the largest score: how far those of two examples may be apart that a model makes without looking at them."""
+
 
 def probability_cautions(module: nn.Module, example: Inputs, applied: str = "softmax") -> list[str]:
-    """A line where a model's outputs are probabilities, one a class or together, or logarithms of those.
+    """A line where a model's outputs are no scores, such as probabilities, one a class or together, or logarithms.
 
     They are where every row sums to 1, or every output is between 0 and 1, whatever the inputs and the parameters are:
     random ones are tried beside those that there are, since rows of scores may happen to. Classes lie along the second
-    dimension, or the last.
+    dimension, or the last. So it is found too where they lie on one side of 0 and reach it, or are the same for
+    different inputs.
 
     Args:
         module: Not changed and not run.
@@ -31,6 +38,8 @@ def probability_cautions(module: nn.Module, example: Inputs, applied: str = "sof
     itself = f"but the loss takes scores and applies {applied} itself: it would hardly learn; return the values before"
     if "constant" in in_training:
         return ["the model's outputs are the same whatever its inputs and its parameters are: nothing can be learnt"]
+    if "blind" in in_training:
+        return ["the model's outputs are the same for all examples, whatever its parameters are: it uses no input"]
     if "probabilities" in in_training:
         return [f"the model's outputs are probabilities (it ends in softmax), {itself} softmax"]
     if "logarithms" in in_training and applied == "softmax":
@@ -40,6 +49,11 @@ def probability_cautions(module: nn.Module, example: Inputs, applied: str = "sof
         ]
     if "shares" in in_training:
         return [f"the model's outputs lie between 0 and 1 whatever its inputs (as after sigmoid), {itself} that"]
+    if "rectified" in in_training:
+        return [
+            "the model's outputs lie on one side of 0 and some are 0, whatever its parameters are (it ends in ReLU): a "
+            "score of 0 has no gradient; return the values before that"
+        ]
     if "shares" in in_evaluation and applied == "sigmoid":
         return [
             "in evaluation the model's outputs lie between 0 and 1 whatever its inputs (as after sigmoid), but "
@@ -56,8 +70,8 @@ def probability_cautions(module: nn.Module, example: Inputs, applied: str = "sof
 def _kinds(module: nn.Module, example: Inputs, training: bool) -> set[str]:
     """What the outputs are for all inputs and parameters that are tried."""
     generator = torch.Generator().manual_seed(0)
-    kinds = {"probabilities", "logarithms", "shares", "constant"}
-    first = None
+    kinds = {"probabilities", "logarithms", "shares", "constant", "positive", "negative", "blind"}
+    first, zeros = None, False
     trial = TrialCopy(module)
     for scale in (0.0, 0.3, 1.0):
         for inputs in (example, _noise(example, generator)):
@@ -71,10 +85,13 @@ def _kinds(module: nn.Module, example: Inputs, training: bool) -> set[str]:
             if logits.dim() < 2:
                 return set()
             first = logits if first is None else first
+            zeros |= scale > 0.0 and bool((logits == 0).any())
             kinds &= _kinds_of(logits, first)
+            if not _differ(inputs):
+                kinds -= {"blind"}
             if not kinds:
                 return kinds
-    return kinds
+    return kinds | ({"rectified"} if zeros and kinds & {"positive", "negative"} else set())
 
 
 def _kinds_of(logits: Tensor, first: Tensor) -> set[str]:
@@ -84,6 +101,9 @@ def _kinds_of(logits: Tensor, first: Tensor) -> set[str]:
         "logarithms": not bool((logits > 0).any()) and _add_up(logits.exp()),
         "shares": not bool(((logits < 0) | (logits > 1)).any()),
         "constant": torch.equal(first, logits),
+        "positive": not bool((logits < 0).any()),
+        "negative": not bool((logits > 0).any()),
+        "blind": len(logits) > 1 and bool((logits[0] - logits[1]).abs().max() <= ROUNDING * logits.abs().max()),
     }
     return {kind for kind, may in may_be.items() if may}
 
@@ -93,6 +113,12 @@ def _add_up(shares: Tensor) -> bool:
     return any(
         shares.shape[dim] > 1 and bool((shares.sum(dim) - 1).abs().max() < TOLERANCE) for dim in {1, shares.dim() - 1}
     )
+
+
+def _differ(inputs: Inputs) -> bool:
+    """Whether the first two examples differ."""
+    tensors = [inputs] if isinstance(inputs, Tensor) else list(inputs.values())
+    return any(len(tensor) > 1 and not torch.equal(tensor[0], tensor[1]) for tensor in tensors)
 
 
 def _noise(example: Inputs, generator: torch.Generator) -> Inputs:

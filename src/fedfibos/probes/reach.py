@@ -26,13 +26,30 @@ def reach_cautions(module: nn.Module, example: Inputs) -> list[str]:
         module: Not changed and not run.
         example: The batch.
     """
+    lines: list[str] = []
+    for look in (_of_gradients, _of_other_examples):
+        try:
+            lines += look(module, example)
+        except Exception:  # what is wrong with the module is told where it is checked
+            continue
+    return lines
+
+
+def unreached(module: nn.Module, example: Inputs) -> tuple[str, ...]:
+    """Names of the trained parameters that no gradient reaches from a batch, in training.
+
+    Args:
+        module: Not changed and not run.
+        example: The batch.
+    """
     try:
-        return [*_of_gradients(module, example), *_of_other_examples(module, example)]
+        return tuple(_missed(module, example)[0])
     except Exception:  # what is wrong with the module is told where it is checked
-        return []
+        return ()
 
 
-def _of_gradients(module: nn.Module, example: Inputs) -> Iterator[str]:
+def _missed(module: nn.Module, example: Inputs) -> tuple[list[str], list[Tensor]]:
+    """The parameters that gradients of a batch never reach, and the tensors that they do and nobody trains."""
     trial = TrialCopy(module)
     reached: dict[int, Tensor] = {}
     times: Counter[int] = Counter()
@@ -44,14 +61,20 @@ def _of_gradients(module: nn.Module, example: Inputs) -> Iterator[str]:
         reached |= leaves
         times.update(leaves.keys())
     own = {id(parameter): name for name, parameter in trial.module.named_parameters()}
-    if strangers := [leaf for key, leaf in reached.items() if key not in own and times[key] > 1]:
+    strangers = [leaf for key, leaf in reached.items() if key not in own and times[key] > 1]
+    missed = [name for name, p in trial.module.named_parameters() if p.requires_grad and id(p) not in reached]
+    return missed if reached else [], strangers
+
+
+def _of_gradients(module: nn.Module, example: Inputs) -> Iterator[str]:
+    missed, strangers = _missed(module, example)
+    if strangers:
         more = f" and {len(strangers) - 1} more" if len(strangers) > 1 else ""
         yield (
             f"the model computes with a tensor of shape {tuple(strangers[0].shape)}{more} that needs a gradient and is "
             "no parameter of it: nobody trains it; register it (nn.Parameter, nn.ModuleList in place of a list)"
         )
-    missed = [name for name, p in trial.module.named_parameters() if p.requires_grad and id(p) not in reached]
-    if missed and reached:
+    if missed:
         more = f" and {len(missed) - 1} more" if len(missed) > 1 else ""
         yield (
             f"no gradient reaches parameter {missed[0]!r}{more} from the first batch (not used, detached, or under "
@@ -79,10 +102,15 @@ def _of_other_examples(module: nn.Module, example: Inputs) -> Iterator[str]:
         batch = example[rows] if isinstance(example, Tensor) else {name: t[rows] for name, t in example.items()}
         trial.put_back()
         with torch.no_grad(), fixed_draws(seed):
-            return forward(trial.module.eval(), batch)[0]
+            return forward(trial.module.eval(), batch)[0].clone()  # it may be a view of a parameter
 
     one, again, beside = outputs([0, 1]), outputs([0, 1], seed=1), outputs([0, 0, 0])
-    if _alike(one, again) and not _alike(one, beside):  # it draws no random numbers
+    if not _alike(one, again):
+        yield (
+            "in evaluation the model draws random numbers, so that its outputs are of one draw (dropout without "
+            "training=self.training, noise): draw only if self.training"
+        )
+    elif not _alike(one, beside):
         yield (
             "in evaluation the model's outputs of an example depend on the others of its batch: what is measured "
             "depends on evaluation.batch_size and on the order of the examples"

@@ -15,6 +15,7 @@ from torch import nn
 
 from fedfibos.analysis.accuracy import trained_norms
 from fedfibos.analysis.cautions import cautions
+from fedfibos.analysis.first_steps import first_step_cautions
 from fedfibos.analysis.fitting import Work, examples_of, fits
 from fedfibos.common.copies import uncompiled
 from fedfibos.common.formatting import count_of
@@ -26,18 +27,22 @@ from fedfibos.common.validation import listed
 from fedfibos.config.experiment import Experiment
 from fedfibos.config.idle import idle
 from fedfibos.data import Split, incomplete, load
+from fedfibos.data.consistent import inconsistencies
 from fedfibos.data.finite import check_finite
 from fedfibos.data.forms.form import form_of
 from fedfibos.data.forms.targets import CLASSES
 from fedfibos.data.matching import matching_test_split, own_test_split, proportional_test_split
 from fedfibos.data.partition import BY_CLASS, Scheme, partition
 from fedfibos.data.split import check_parts, unseen_classes
+from fedfibos.data.suspects import suspects
 from fedfibos.method import Method
 from fedfibos.model import Model, model_of
 from fedfibos.models import build, check_module, check_test_inputs, encode, outputs_of
+from fedfibos.models.extremes import check_extremes
 from fedfibos.params import Params
 from fedfibos.privacy.refusals import unused
 from fedfibos.probes.bounds import bound_cautions
+from fedfibos.probes.reach import unreached
 from fedfibos.simulation.devices import fleet_of
 from fedfibos.simulation.population import Parts, Population
 from fedfibos.simulation.private import check_private
@@ -68,7 +73,13 @@ class World:
 
     def cautions(self, t: int, state: State, params: Params) -> list[str]:
         """What can be said, before round t is trained, of how this fleet will fare: one line each."""
-        return cautions(self.method, self.model, state, params, self.population.everyone(t))
+        fleet = self.population.everyone(t)
+        lines = cautions(self.method, self.model, state, params, fleet)
+        if t == 0:
+            told = unreached(self.model.module, self.model.example) if self.model.example is not None else ()
+            lines += first_step_cautions(self.model, params, self.split.train, fleet[0], told)
+            lines += [*inconsistencies(self.split), *suspects(self.split)]
+        return lines
 
 
 def build_world(
@@ -263,6 +274,7 @@ def check(
         targets = split.train.labels[:2].cpu()
         check_module(module, train, lambda outputs: task.check(outputs, targets), experiment.seed)
         check_test_inputs(module, train, test)
+        check_extremes(module, split)
     with naming(f"task.name = {experiment.task.name!r}"):
         try_task(task, outputs_of(module, train), targets)
     for line in bound_cautions(module, train, split.train.labels) if task.gives == "values" else ():
