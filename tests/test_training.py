@@ -17,6 +17,7 @@ from fedfibos.training import LocalTraining
         ("epochs", True, "an integer, got True"),
         ("lr", "x", "a finite number, got 'x'"),
         ("momentum", math.nan, "a finite number, got nan"),
+        ("momentum", 1.0, r"a number in \[0, 1\), got 1.0"),
     ],
 )
 def test_local_training_is_what_it_is_declared_as(field, value, said):

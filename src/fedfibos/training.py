@@ -97,6 +97,8 @@ class LocalTraining:
             if value is not None and value > LARGEST:
                 raise ValueError(f"{name} must be at most {LARGEST:,}, got {value}")
         self._check_numbers()
+        if self.momentum >= 1.0:
+            raise ValueError(f"momentum must be a number in [0, 1), got {self.momentum}")
 
     def _check_numbers(self) -> None:
         check_positive(self, "lr", "decay", "temperature")

@@ -61,6 +61,11 @@ def copied(inputs: Inputs) -> Inputs:
     return cast(Inputs, tree_map(Tensor.clone, inputs))  # of an example by position too, which no data set gives
 
 
+def on_cpu(inputs: Inputs) -> Inputs:
+    """A batch in the processor's memory."""
+    return {name: tensor.cpu() for name, tensor in inputs.items()} if isinstance(inputs, dict) else inputs.cpu()
+
+
 def forward(module: nn.Module, inputs: Inputs) -> Tensor:
     """The module's logits of a batch, shape ``(batch, classes)``."""
     logits: Tensor = module(inputs) if isinstance(inputs, Tensor) else module(**inputs)

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from fedfibos.common.copies import copy_module
 from fedfibos.common.draws import fixed_draws
-from fedfibos.common.inputs import Inputs, copied, forward
+from fedfibos.common.inputs import Inputs, copied, forward, on_cpu
 from fedfibos.common.user_code import UserCodeError, run_user_code
 from fedfibos.data.images import TensorData
 from fedfibos.data.split import Split
@@ -29,8 +29,7 @@ def check_extremes(module: nn.Module, split: Split) -> None:
     for what, data in (("training", split.train), ("test", split.test)):
         for place in extremes(data):
             trial = copy_module(module).eval() if trial is None else trial
-            batch = data.batch(torch.tensor([place]))
-            inputs = batch.cpu() if isinstance(batch, Tensor) else {name: t.cpu() for name, t in batch.items()}
+            inputs = on_cpu(data.batch(torch.tensor([place])))
             try:
                 with fixed_draws(), torch.no_grad():
                     run_user_code(forward, trial, copied(inputs))
@@ -66,7 +65,7 @@ def extremes(data: Dataset) -> list[int]:
 def _fails_on_the_first(module: nn.Module, data: Dataset) -> bool:
     try:
         with fixed_draws(), torch.no_grad():
-            run_user_code(forward, module, copied(data.batch(torch.tensor([0]))))
+            run_user_code(forward, module, copied(on_cpu(data.batch(torch.tensor([0])))))
     except UserCodeError:
         return True
     return False

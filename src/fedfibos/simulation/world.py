@@ -19,10 +19,10 @@ from fedfibos.analysis.first_steps import first_step_cautions
 from fedfibos.analysis.fitting import Work, examples_of, fits
 from fedfibos.common.copies import uncompiled
 from fedfibos.common.formatting import count_of
-from fedfibos.common.inputs import Inputs, check_inputs
+from fedfibos.common.inputs import Inputs, check_inputs, on_cpu
 from fedfibos.common.norms import has_batch_norm, keeps_statistics
 from fedfibos.common.streams import stream
-from fedfibos.common.user_code import UserCodeError, naming
+from fedfibos.common.user_code import UserCodeError, is_own, naming
 from fedfibos.common.validation import listed
 from fedfibos.config.experiment import Experiment
 from fedfibos.config.idle import idle
@@ -49,7 +49,7 @@ from fedfibos.simulation.private import check_private
 from fedfibos.simulation.setting import Setting
 from fedfibos.steps.loss import check_local
 from fedfibos.tasks import Task
-from fedfibos.tasks.trial import try_task
+from fedfibos.tasks.trial import pairing_cautions, try_task
 from fedfibos.types import State
 
 Warn = Callable[[str], None]
@@ -277,6 +277,11 @@ def check(
         check_extremes(module, split)
     with naming(f"task.name = {experiment.task.name!r}"):
         try_task(task, outputs_of(module, train), targets)
+    if is_own(experiment.task.name):
+        few = torch.linspace(0, len(split.train) - 1, min(8, len(split.train))).long()
+        outputs = outputs_of(module, on_cpu(split.train.batch(few)))
+        for line in pairing_cautions(task, outputs, split.train.labels[few].cpu()):
+            warn(line)
     for line in bound_cautions(module, train, split.train.labels) if task.gives == "values" else ():
         warn(line)
     if keeps_statistics(module):
