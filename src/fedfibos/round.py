@@ -173,7 +173,7 @@ def submodel_for(method: Method, model: Model, state: State, params: Params, cli
         if level < client.capacity
     ]
     axes = model.axes if any(member.widths for member in smaller) else None
-    return with_nested(submodel, smaller, axes, model.layout).to(model.device)
+    return with_nested(submodel, smaller, axes, model.layout, type(method).__name__).to(model.device)
 
 
 def merge(

@@ -161,3 +161,20 @@ def test_a_model_of_mapped_functions_is_let_be():
     data = TensorData(torch.randn(4, 5), torch.arange(4) % 3)
     method, params = METHODS["fedavg"](), model.initial_params()
     assert cautions(method, model, State(), params, [Client(0, 1.0, 0, 0, local, data)]) == []
+
+
+def test_a_slice_that_leaves_a_norm_one_channel_is_named():
+    """Of 4 channels a small client has 1, of 64 many; nothing is said of the whole model."""
+
+    def told(width, name):
+        module = nn.Sequential(nn.Linear(6, width), nn.LayerNorm(width), nn.ReLU(), nn.Linear(width, 3))
+        model, method = model_of(module, example=torch.randn(4, 6)), METHODS[name]()
+        params = model.initial_params()
+        fleet = [Client(n, capacity, 0, 0, LocalTraining()) for n, capacity in enumerate((1.0, 0.35))]
+        return [line for line in cautions(method, model, method.init(params), params, fleet) if "normalis" in line]
+
+    assert told(4, "heterofl") == [
+        "capacity 0.35: layer '1' normalises over 1 value: all but signs is lost there, and nothing before it learns; "
+        "use a larger capacity, a method of masks, or a norm that needs no other channels (batch)"
+    ]
+    assert told(64, "heterofl") == told(4, "fiarse") == []

@@ -64,6 +64,16 @@ def test_the_command_finds_by_key_and_by_section(capsys):
     assert "method.sharing" not in out
     assert main(["settings", "evaluation"]) == 0
     assert "evaluation.every  (default 10; integer, at least 1)" in capsys.readouterr().out
+    for word, title, key in (
+        ("method.fiarse", "method fiarse", "method.scope "),
+        ("method.fiarse.scope", "method fiarse", "method.scope "),
+        ("model.options.cnn", "model.options of cnn", "model.options.channels "),
+    ):
+        assert main(["settings", word]) == 0
+        out = capsys.readouterr().out
+        assert title in out
+        assert key in out
+        assert "method.sharing" not in out
     assert main(["settings", "momentun"]) == 2
     assert capsys.readouterr().err == (
         "fedfibos: a word of a setting's key or section is wanted, got 'momentun'; did you mean 'momentum'?\n"

@@ -16,6 +16,7 @@ from fedfibos.local import seeded
 from fedfibos.method import Cautious, Method, extract_submodel
 from fedfibos.model import Model
 from fedfibos.params import Params
+from fedfibos.probes.flat_norms import flat_norms
 from fedfibos.probes.probabilities import probability_cautions
 from fedfibos.probes.reach import reach_cautions
 from fedfibos.probes.state import state_cautions
@@ -29,7 +30,8 @@ MORE_BY_ROUNDING = 1
 def cautions(method: Method, model: Model, state: State, params: Params, clients: Sequence[Client]) -> list[str]:
     """One line for every capacity whose submodel has a dead layer, more than its share, or outputs that are no numbers.
 
-    Then the method's own. The outputs are those of the model's example, where it has one.
+    Also for a slice that leaves a layer of normalisation next to nothing. Then the method's own. The outputs are those
+    of the model's example, where it has one.
 
     Args:
         method: The method.
@@ -63,6 +65,7 @@ def cautions(method: Method, model: Model, state: State, params: Params, clients
                 f"capacity {capacity:g}: the submodel holds nothing of layer {dead[0]!r}{more}; a dead layer passes no "
                 'gradient (method.scope = "layer" gives every tensor a share, model.held keeps one whole)'
             )
+        lines += _flat(trial, params, submodel, capacity)
         try:
             layer = _not_finite(trial, params, submodel)
         except Exception as error:
@@ -129,6 +132,24 @@ def _held_whole(model: Model) -> str:
         f"the model divides by parameter {model.whole[0]!r}{more}, or by a norm of it, so every client holds it whole: "
         f"capacities choose from {model.layout.num_maskable:,} of {model.layout.size:,} parameters"
     )
+
+
+def _flat(model: Model, params: Params, submodel: Submodel, capacity: float) -> list[str]:
+    """What a slice leaves too few channels to normalise over, where the whole model has more."""
+    if model.example is None or submodel.widths is None:
+        return []
+    flat = flat_norms(model.workspace(submodel).load(submodel.gather(params.flat)), model.place(model.example))
+    if flat:
+        flat = {name: values for name, values in flat.items() if name not in flat_norms(model.module, model.example)}
+    if not flat:
+        return []
+    (first, values), *others = flat.items()
+    more = f" and {len(others)} more normalise" if others else " normalises"
+    return [
+        f"capacity {capacity:g}: layer {first!r}{more} over {values} value{'s' * (values > 1)}: all but signs is lost "
+        "there, and nothing before it learns; use a larger capacity, a method of masks, or a norm that needs no other "
+        "channels (batch)"
+    ]
 
 
 def _not_finite(model: Model, params: Params, submodel: Submodel) -> str | None:

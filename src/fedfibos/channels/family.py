@@ -19,7 +19,9 @@ from fedfibos.params import Layout
 from fedfibos.submodel import Mask, Slice, Submodel
 
 
-def with_nested(outer: Submodel, smaller: Sequence[Submodel], axes: Axes | None, layout: Layout) -> Submodel:
+def with_nested(
+    outer: Submodel, smaller: Sequence[Submodel], axes: Axes | None, layout: Layout, method: str = "this method"
+) -> Submodel:
     """The submodel with its smaller family members, each in the coordinates of its own local vector.
 
     Args:
@@ -28,6 +30,7 @@ def with_nested(outer: Submodel, smaller: Sequence[Submodel], axes: Axes | None,
             before it is left out.
         axes: The model's axes; None where nothing is sliced.
         layout: Of the full model.
+        method: What extracted them, as an error names it.
 
     Raises:
         ValueError: One of them does not lie in the one before it.
@@ -40,7 +43,7 @@ def with_nested(outer: Submodel, smaller: Sequence[Submodel], axes: Axes | None,
         if not contains(last, member):
             raise ValueError(
                 "local.nested needs a method whose submodels nest: at every capacity inside those of larger ones; "
-                "this method's do not"
+                f"those of {method} do not: leave out local.nested, or train by another method"
             )
         if member.units is None:
             nested.append(member)

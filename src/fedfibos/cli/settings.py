@@ -34,9 +34,25 @@ def show_settings(word: str, console: Console) -> None:
 
 
 def _matching(group: Group, word: str) -> Group:
-    if word in group.title:
+    """The group where its title matches, else those of its settings that do."""
+    paths = _paths(group.title)
+    if word in group.title or any(word in path for path in paths):
         return group
-    return Group(group.title, group.note, tuple(setting for setting in group.settings if word in setting.key))
+    found = (setting for setting in group.settings if any(word in name for name in _names(setting.key, paths)))
+    return Group(group.title, group.note, tuple(found))
+
+
+def _names(key: str, paths: list[str]) -> list[str]:
+    """A key, also with the name of its group inside: ``method.fiarse.scope`` is ``method.scope``."""
+    return [key, *(f"{path}.{key.rpartition('.')[2]}" for path in paths)]
+
+
+def _paths(title: str) -> list[str]:
+    """A title with dots, as keys are written: ``method fiarse`` is ``method.fiarse``; one for each name that it has."""
+    section, of, listed = title.partition(" of ")
+    if not of:
+        section, _, listed = title.partition(" ")
+    return [f"{section}.{name}" if name else section for name in listed.split(", ")]
 
 
 def _shown(text: str) -> str:
