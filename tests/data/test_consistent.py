@@ -54,6 +54,13 @@ class Filled(Own):
         return {"x": self.inputs[indices][:, : int(self.labels[indices].max()) + 1]}
 
 
+class Marked(Own):
+    """Several tensors, of which some have a single number or mark an example."""
+
+    def batch(self, indices, augment=None):
+        return {"x": self.inputs[indices], "known": self.labels[indices] > 0, "length": self.labels[indices]}
+
+
 def said(data) -> list[str]:
     return inconsistencies(Split(data, TensorData(INPUTS, LABELS), ("a", "b", "c"), name="mine:data"))
 
@@ -77,6 +84,6 @@ def test_another_part_is_refused():
         said(OtherParts())
 
 
-@pytest.mark.parametrize("data", [Own(), Filled(), TensorData(INPUTS, LABELS), Own(INPUTS * torch.nan)])
+@pytest.mark.parametrize("data", [Own(), Filled(), Marked(), TensorData(INPUTS, LABELS), Own(INPUTS * torch.nan)])
 def test_what_is_consistent_is_let_be(data):
     assert said(data) == []

@@ -35,7 +35,7 @@ class Own:
         return len(self.inputs)
 
     def batch(self, indices, augment=None):
-        return {"x": self.inputs[indices]}
+        return {"x": self.inputs[indices], "known": self.labels[indices] > 0, "length": self.labels[indices]}
 
     def subset(self, indices):
         return Own(self.inputs[indices], self.labels[indices])
@@ -60,6 +60,7 @@ def pictures(first: int, last: int, mean: float = 0.5) -> ImageData:
             Split(Own(INPUTS, LABELS), Own(INPUTS, LABELS), CLASSES),
             f"200 of 200 test examples that were looked at {TWICE}",
         ),
+        (of(INPUTS.bfloat16(), test=TensorData(INPUTS[:50].bfloat16(), LABELS[:50])), "50 of 50 test examples"),
         (of(INPUTS * 0), "the 150 training examples that were looked at have the same inputs: nothing can be learnt"),
         (of(torch.cat([INPUTS, LABELS[:, None] * 2.0 - 1], 1)), "feature 5 of the inputs tells the label exactly"),
         (
@@ -101,6 +102,9 @@ FEW = torch.randint(2, (200, 3), generator=DRAW).float()
         Split(pictures(0, 150), pictures(150, 200), CLASSES),
         Split(texts(0, 150), texts(150, 200), CLASSES),
         Split(Own(INPUTS[:150], LABELS[:150]), Own(INPUTS[150:], LABELS[150:]), CLASSES),
+        of(INPUTS.bfloat16()),
+        of(INPUTS.to(torch.complex64)),
+        of(INPUTS[:, 0]),
         load("digits"),
     ],
 )

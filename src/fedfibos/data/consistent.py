@@ -61,7 +61,9 @@ def _alike(one: Inputs, other: Inputs) -> bool:
 
 def _same(one: Inputs, other: Inputs) -> bool:
     pairs = zip(_tensors(one), _tensors(other), strict=True)
-    return _alike(one, other) and all(torch.allclose(a, b, equal_nan=True) for a, b in pairs)
+    return _alike(one, other) and all(
+        torch.allclose(a, b, equal_nan=True) if a.is_floating_point() else torch.equal(a, b) for a, b in pairs
+    )
 
 
 def _other(one: Inputs, other: Inputs) -> bool:
