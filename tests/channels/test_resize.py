@@ -10,6 +10,7 @@ from windows import windows
 from fedfibos.channels.axes import Axes, Part, axes_table
 from fedfibos.channels.check import check_axes
 from fedfibos.channels.derive import derive_axes
+from fedfibos.channels.readers import GateSum, readers
 from fedfibos.channels.resize import resize_module
 from fedfibos.params import layout_of, params_of
 from zoo import NUM_CLASSES, VOCABULARY, images, tokens, zoo
@@ -168,3 +169,42 @@ def test_recurrent_layers_and_cells_run_at_their_small_size(layer, features):
     check_axes(module, axes, tokens())
     small = resize_module(module, axes, axes.widths(0.5)).layer
     assert (small.input_size, small.hidden_size, getattr(small, "proj_size", 0)) == (8, 6, 3 if features == 6 else 0)
+
+
+class Summed(nn.Module):
+    """Two groups whose outputs are added up (split attention): both stay, and are cut alike."""
+
+    def __init__(self, transposed: bool) -> None:
+        super().__init__()
+        kind = nn.ConvTranspose1d if transposed else nn.Conv1d
+        self.first, self.grouped, self.last = nn.Linear(4, 8), kind(8, 12, 1, groups=2), nn.Linear(6, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        one, other = self.grouped(self.first(x)[..., None])[..., 0].chunk(2, 1)
+        return self.last(one + 2 * other)
+
+
+@pytest.mark.parametrize("transposed", [False, True])
+def test_a_grouped_convolution_whose_groups_must_stay_is_cut_within_each(transposed):
+    module, x = Summed(transposed), torch.randn(5, 4)
+    axes = derive_axes(module, x)
+    assert list(axes.sizes.values()) == [4, 6]
+    assert axes.whole == {}
+    first, second = axes.sizes
+    small = resize_module(module, axes, {first: 3, second: 1})
+    assert small(x).shape == (5, 3)
+    assert (small.grouped.groups, small.grouped.in_channels, small.grouped.out_channels) == (2, 6, 2)
+
+
+@pytest.mark.parametrize("transposed", [False, True])
+def test_channels_within_groups_are_read_by_the_groups(transposed):
+    module, x = Summed(transposed), torch.randn(5, 4)
+    axes = derive_axes(module, x)
+    named = dict(module.named_parameters())
+    gate = torch.ones(4, requires_grad=True)
+    handle = module.grouped.register_forward_pre_hook(lambda _, args: args[0] * gate.repeat(2)[:, None])
+    (expected,) = torch.autograd.grad(module(x).square().sum(), gate)
+    handle.remove()
+    gradients = torch.autograd.grad(module(x).square().sum(), list(named.values()))
+    got = GateSum(readers(module, axes), axes, list(named), {})(list(named.values()), gradients)
+    torch.testing.assert_close(got[:4], expected, rtol=1e-4, atol=1e-5)

@@ -40,3 +40,32 @@ def test_channels_whose_order_counts_stay_whole(function, name):
     axes = derive_axes(Between(function), X)
     assert axes.sizes == {}
     assert axes.whole == {"first": f"the model itself reads them in their order ({name})"}
+
+
+def test_a_diagonal_matrix_has_the_channels_of_its_diagonal():
+    class Scaled(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.u, self.s, self.last = nn.Linear(4, 6), nn.Parameter(torch.rand(6)), nn.Linear(6, 3)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.last(self.u(x) @ torch.diag(self.s))
+
+    axes = derive_axes(Scaled(), X)
+    assert axes.sizes == {"u": 6}
+    assert axes.dims["u.weight"][0] == axes.dims["s"][0] == (Part("u"),)
+
+
+def test_products_of_channels_with_themselves_stay_whole_and_the_reason_says_why():
+    axes = derive_axes(Between(lambda h: (h[:, :, None] * h[:, None]).flatten(1), 36), X)
+    assert axes.sizes == {}
+    assert axes.whole == {"first": "each lies with every other of them in one dimension"}
+
+
+@pytest.mark.parametrize(
+    "function",
+    [lambda h: torch.complex(h, h).abs(), lambda h: torch.autograd.functional.vjp(nn.functional.softplus, h, h)[1]],
+    ids=["complex", "gradient"],
+)
+def test_complex_numbers_and_gradients_of_a_models_own_are_followed(function):
+    assert derive_axes(Between(function), X).sizes == {"first": 6}

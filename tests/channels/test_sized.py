@@ -40,3 +40,40 @@ def test_sizes_follow_the_slice(function, inputs):
     small = resize_module(module, axes, {axis: size - 1 for axis, size in axes.sizes.items()})
     assert small(X).shape == (5, 3)
     assert small.first.weight.shape[0] < 6
+
+
+class Old(nn.Module):
+    """Groups, first states and stacks of examples and channels, as numbers of the constructor."""
+
+    def __init__(self, how: str) -> None:
+        super().__init__()
+        self.how, self.width = how, 6
+        self.first, self.last = nn.Linear(4, 6), nn.Linear(6, 3)
+        self.kernel = nn.Parameter(torch.randn(6, 1, 3))
+        self.register_buffer("blur", torch.ones(1, 1, 3))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        h = self.first(x)
+        if self.how == "depthwise":
+            h = nn.functional.conv1d(h[:, :, None], self.kernel, None, 1, 1, 1, self.width)[..., 0]
+        elif self.how == "blur":
+            h = nn.functional.conv1d(h[..., None], self.blur.expand(self.width, -1, -1), padding=1, groups=self.width)[
+                ..., 0
+            ]
+        elif self.how == "new":
+            h = h + x.data.new(len(x), self.width).zero_()
+        elif self.how == "tile":
+            h = h * x.sum(1, keepdim=True).tile(1, self.width)
+        else:
+            h = h.reshape(len(x) * self.width, 1).relu().view(len(x), self.width)
+        return self.last(h)
+
+
+@pytest.mark.parametrize("how", ["depthwise", "blur", "new", "tile", "stacked"])
+def test_numbers_of_the_constructor_follow_the_slice_on_any_batch(how):
+    module = Old(how)
+    axes = derive_axes(module, X)
+    assert axes.sizes == {"first": 6}
+    small = resize_module(module, axes, {"first": 2})
+    torch.testing.assert_close(small(X)[:2], small(X[:2]))
+    assert small(torch.cat([X, X, X])).shape == (15, 3)

@@ -126,7 +126,7 @@ def test_channels_that_lie_beside_pixels_in_a_row_are_cut(view):
 
 
 class Batched(nn.Module):
-    """Heads and examples in one dimension: cut within each head, as 4 times the examples is not told from a number."""
+    """Heads and examples in one dimension: 4 times the examples is another number for every batch."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -138,8 +138,8 @@ class Batched(nn.Module):
 
 
 def test_a_length_of_channels_and_examples_is_tried_on_another_batch():
-    """Within heads each length is right of every batch; without them the number would be of the traced one alone."""
-    assert runs_on_any_batch(Batched(), FEATURES[:, 0]) == {"first": 2}
+    """Of the code's number, 4 heads of every example, a slice has its own share, whatever the batch."""
+    assert runs_on_any_batch(Batched(), FEATURES[:, 0]) == {"first": 4}
 
 
 @pytest.mark.filterwarnings("ignore:LSTM with projections is not supported with oneDNN")

@@ -61,7 +61,10 @@ def mixed_widths(axes: Axes, turn: int = 0) -> dict[str, int]:
         turn: 1: of axes that have the same share in turn 0, neighbours have different ones.
     """
     shares = ((0.4, 0.7, 0.55)[(i + turn * (i // 3)) % 3] for i in range(len(axes.sizes)))
-    return {axis: budget(share, size) for share, (axis, size) in zip(shares, axes.sizes.items(), strict=True)}
+    return {
+        axis: max(1, min(budget(share, size), size - 1))  # narrower than the full model: of two channels one
+        for share, (axis, size) in zip(shares, axes.sizes.items(), strict=True)
+    }
 
 
 def narrow_problem(

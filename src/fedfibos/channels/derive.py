@@ -9,15 +9,16 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from torch import Tensor, nn
 
 from fedfibos.channels.axes import Axes, Dimension, Fit, Part, nearest
-from fedfibos.channels.check import ADVICE, WIDTHS, mixed_widths, moves, narrow_problem, not_axes, probe_of
+from fedfibos.channels.check import ADVICE, moves, not_axes, probe_of
 from fedfibos.channels.factors import (
     OUTPUTS,
     Dim,
@@ -32,9 +33,11 @@ from fedfibos.channels.factors import (
     same,
 )
 from fedfibos.channels.layers import outputs_of
+from fedfibos.channels.narrowing import Proof, failures, works_in_units
 from fedfibos.channels.parts import parts_of
 from fedfibos.channels.sized import SIZED, Seen
 from fedfibos.channels.trace import Trace, trace_forward
+from fedfibos.channels.units import keep_units
 from fedfibos.channels.whole import FROZEN
 
 
@@ -94,55 +97,36 @@ def _derived(
     for name, unit in units.items():
         _fit_unit(names, name, unit)
     probe, expected = probe_of(module, example_inputs)
+    proof = Proof(probe, example_inputs, expected)
     sure = not trace.unreached
     while True:  # every turn keeps a factor whole that was an axis
         axes, factors = names.table()
         if moved := not_axes(probe, axes, example_inputs, expected):
             sure = False
             for axis in moved:
-                _keep_units(axes, axis, factors[axis], lambda axes, a: moves(probe, axes, a, example_inputs, expected))
+                still = partial(_still, probe, axis, example_inputs, expected)
+                keep_units(axes, axis, factors[axis], still, "permuting its channels changes the logits")
             continue
-        problems, changed = _narrow_problems(probe, axes, example_inputs, expected)
-        if not problems:
+        try:
+            failed, changed = failures(proof, axes)
+        except ValueError as error:
+            raise _underivable(str(error)) from error
+        if not failed:
             return (axes if changed else replace(axes, sites={})), sure
         sure = False
-        for axis, problem in problems.items():
-            keep_whole([factors[axis]], f"a narrower copy does not run ({problem})")
+        for axis, failure in failed.items():
+            works = works_in_units(proof, axis, axes.sizes[axis], failure)
+            why = f"a narrower copy does not run ({failure.problem})"
+            keep_units(axes, axis, factors[axis], works, why, most=MOST_UNITS)
 
 
-def _narrow_problems(
-    probe: nn.Module, axes: Axes, example_inputs: Any, expected: Tensor
-) -> tuple[dict[str, str], bool]:
-    """The axes that narrower copies fail by, and how; and whether the module's code wrote sizes that had to change."""
-    changed = False
-    trials = [(words, axes.widths(ratio)) for words, ratio in WIDTHS]
-    mixed = [("widths that differ", mixed_widths(axes, turn)) for turn in ((0, 1) if len(axes.sizes) > 3 else (0,))]
-    for words, widths in [*trials, *mixed]:
-        training = words == "widths that differ"
-        problem, different = narrow_problem(probe, axes, widths, example_inputs, expected, training)
-        changed = changed or different
-        if problem:
-            alone = {
-                a: narrow_problem(probe, axes, {a: widths[a]}, example_inputs, expected, training)[0] for a in widths
-            }
-            blamed = {axis: own for axis, own in alone.items() if own}
-            if not blamed:
-                raise _underivable(f"it can't run at {words} ({problem})")
-            return blamed, changed
-    return {}, changed
+MOST_UNITS = 8
+"""Sizes of units that are tried where channels can't be left out one by one; heads are such."""
 
 
-def _keep_units(axes: Axes, axis: str, factor: Factor, matters: Callable[[Axes, str], bool]) -> None:
-    """Channels that can't be permuted one by one may go together in units, such as heads; else they stay whole."""
-    for unit in (n for n in range(2, factor.size) if factor.size % n == 0):
-        dims = {
-            name: tuple(tuple(replace(p, after=p.after * unit) if p.axis == axis else p for p in dim) for dim in own)
-            for name, own in axes.dims.items()
-        }
-        if not matters(replace(axes, sizes={**axes.sizes, axis: factor.size // unit}, dims=dims), axis):
-            keep_whole(divide([factor], unit)[1], f"channels go together in units of {unit}")
-            return
-    keep_whole([factor], "permuting its channels changes the logits")
+def _still(probe: nn.Module, axis: str, example_inputs: Any, expected: Tensor, axes: Axes) -> bool:
+    """Whether permuting the channels of an axis of a table changes nothing."""
+    return not moves(probe, axes, axis, example_inputs, expected)
 
 
 class Underivable(ValueError):
@@ -331,12 +315,15 @@ def _chosen(dims: Iterator[Dim]) -> dict[int, Factor]:
     for dim in dims:
         for chain in _chains(dim):
             free = [f for f in chain if f.why_whole is None]
+            twice = [f for f in free if sum(other is f for other in free) > 1]
+            keep_whole(twice, "each lies with every other of them in one dimension")
+            free = [f for f in free if f.why_whole is None]
             for factor in free:
                 order.setdefault(id(factor), factor)
                 rivals.setdefault(id(factor), set()).update(id(other) for other in free if other is not factor)
     chosen: dict[int, Factor] = {}
     for key, factor in order.items():
-        if not rivals[key] & chosen.keys():
+        if factor.why_whole is None and not rivals[key] & chosen.keys():
             chosen[key] = factor
     return chosen
 

@@ -102,20 +102,14 @@ def convolution(reader: Reader, result: Tensor, x: Tensor, weight: Tensor, bias:
 
 
 def grouped(reader: Reader, dims: Sequence[Dim], groups: int, ins: int, outs: int, transposed: bool) -> Dim:
-    """Both sides of a grouped convolution are cut in whole groups."""
+    """A grouped convolution is cut in whole groups, or, where all of them stay, within each alike."""
     inside, first, second = dims
     group_in, own_in = reader.regroup([inside], (groups, ins // groups))
-    side = first if not transposed else None
-    if side is None:
-        reader.unite(inside, first)
-        reader.keep_whole(second, "convolves them in groups")
-        reader.keep_whole(own_in, "convolves them in groups")
-        return [*group_in, *second]
-    group_out, own_out = reader.regroup([side], (groups, outs // groups))
-    reader.unite(group_in, group_out)
-    for dim in (own_in, own_out, second):
-        reader.keep_whole(dim, "convolves them in groups")
-    return [*group_out, *own_out]
+    group_first, own_first = reader.regroup([first], (groups, length(first) // groups))
+    reader.unite(group_in, group_first)
+    own_out = second if transposed else own_first
+    reader.unite(own_in, own_first if transposed else second)
+    return [*group_in, *own_out]
 
 
 def batch_norm(reader: Reader, result: Any, x: Tensor, *rest: Any, **__: Any) -> list[Dims]:
@@ -215,12 +209,29 @@ def embedding_renorm(reader: Reader, result: Tensor, weight: Tensor, *_: Any) ->
     return dims
 
 
-def spatial(reader: Reader, result: Any, x: Tensor, *_: Any, count: int = 2, **__: Any) -> Any:
-    """The last dimensions are positions: pooling, interpolation, padding of them."""
+def spatial(reader: Reader, result: Any, x: Tensor, *rest: Any, count: int = 2, windows: bool = True, **_: Any) -> Any:
+    """The last dimensions are positions: pooling, interpolation, padding of them.
+
+    A second tensor of as many channels has something to say of each of them: where its maxima were, in unpooling.
+
+    Args:
+        reader: As of every rule.
+        result: As of every rule.
+        x: What is pooled.
+        *rest: Of pooling, the sizes of its windows first.
+        count: Number of dimensions.
+        windows: Whether a dimension that keeps its size may have been mixed all the same.
+    """
     first = result if isinstance(result, Tensor) else result[0]
     dims = list(reader.dims(x))
+    for other in rest:
+        if isinstance(other, Tensor) and other.dim() == x.dim() and other.shape[:-count] == x.shape[:-count]:
+            for one, own in zip(dims[:-count], reader.dims(other), strict=False):
+                reader.unite(one, own)
+    kernel = [1] * count if not windows else rest[0] if rest and isinstance(rest[0], Sequence) else [0]
     for i in range(x.dim() - count, x.dim()):
-        if i >= 0:
+        alone = kernel[(i - x.dim() + count) % len(kernel)] == 1 and x.shape[i] == first.shape[i]
+        if i >= 0 and not alone:
             reader.keep_whole(dims[i], "takes them for positions")
             dims[i] = constant(first.shape[i])
     return dims if isinstance(result, Tensor) else [dims for _ in result]

@@ -1,8 +1,8 @@
 """Where the channels of an axis are read: the weights that a channel's values are multiplied by.
 
 A gate on a channel, put where its values enter the layers that read it, has the derivative Σ x·∂L/∂x over these
-weights. What only hands a channel on (a normalisation, a depthwise or grouped convolution, whose units are whole
-groups) reads nothing: behind it the channel is still the same, and is read later.
+weights. What only hands a channel on (a normalisation, a depthwise convolution, a grouped one whose units are
+whole groups) reads nothing: behind it the channel is still the same, and is read later.
 """
 
 from __future__ import annotations
@@ -82,8 +82,8 @@ def _read_by(
     what comes first.
     """
     if isinstance(layer, nn.modules.conv._ConvNd):
-        if layer.groups == 1 and tensor.dim() > 1:
-            dim = 0 if layer.transposed else 1
+        dim = 0 if layer.transposed else 1
+        if tensor.dim() > 1 and (layer.groups == 1 or _within(dims[dim], layer, tensor)):
             yield dim, len(dims[dim])
     elif isinstance(layer, _BY_ROWS):
         if own not in _ADDED:
@@ -96,6 +96,16 @@ def _read_by(
         cut = [dim for dim, parts in enumerate(dims) if any(part.axis is not None for part in parts)]
         given = [dims.index(parts) for parts in gives if parts != (Part(None),) and parts in dims] or cut[:1]
         yield from ((dim, len(dims[dim])) for dim in cut if dim not in given)
+
+
+def _within(parts: Dimension, layer: nn.modules.conv._ConvNd, tensor: Tensor) -> bool:
+    """Whether a grouped convolution reads channels within its groups, all of which stay.
+
+    Of whole groups that go it hands the units on.
+    """
+    if not layer.transposed:
+        return True  # there is one group along this dimension of its weight
+    return all(part.axis is None or part.before % layer.groups == 0 for part in parts)
 
 
 _ADDED = ("bias_k", "bias_v")

@@ -8,8 +8,8 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from fedfibos.channels.axes import Axes
-from fedfibos.channels.sites import fit
+from fedfibos.channels.axes import Axes, Dimension, Part
+from fedfibos.channels.sites import fit, narrow_position
 from fedfibos.common.copies import copy_module
 from fedfibos.common.unallocated import nowhere
 
@@ -33,6 +33,9 @@ def resize_module(module: nn.Module, axes: Axes, widths: Mapping[str, int]) -> n
     sizes = {**axes.sizes, **widths}
     with _at_rest(narrow):
         for name, layer in narrow.named_modules():
+            if isinstance(layer, nn.modules.conv._ConvNd):
+                _set_conv_sizes(layer, _rows_of(axes, name, layer), axes.sizes, sizes)
+                continue
             features = axes.features.get(name)
             _set_sizes(layer, None if features is None else sum(part.length(sizes) for part in features))
     if axes.sites:
@@ -82,9 +85,7 @@ def _set_sizes(layer: nn.Module, num_features: int | None) -> None:
         layer: The layer, its tensors already small.
         num_features: Channels of a normalisation layer without parameters; None where the tensors tell.
     """
-    if isinstance(layer, nn.modules.conv._ConvNd):
-        _set_conv_sizes(layer)
-    elif isinstance(layer, nn.Linear):
+    if isinstance(layer, nn.Linear):
         layer.out_features, layer.in_features = layer.weight.shape
     elif isinstance(layer, (nn.Embedding, nn.EmbeddingBag)):
         layer.num_embeddings, layer.embedding_dim = layer.weight.shape
@@ -108,11 +109,22 @@ def _set_sizes(layer: nn.Module, num_features: int | None) -> None:
         _set_norm_sizes(layer, num_features)
 
 
-def _set_conv_sizes(conv: nn.modules.conv._ConvNd) -> None:
-    """Channels from the weight; a grouped convolution loses whole groups."""
+def _rows_of(axes: Axes, name: str, conv: nn.modules.conv._ConvNd) -> Dimension:
+    """What lies along the first dimension of a convolution's weight, or of what makes it (``weight_norm``)."""
+    wanted, prefix = conv.in_channels if conv.transposed else conv.out_channels, f"{name}." if name else ""
+    own = (dims[0] for tensor, dims in axes.dims.items() if tensor.startswith(prefix) and len(dims) > 1)
+    rows = (dim for dim in own if sum(part.length(axes.sizes) for part in dim) == wanted)
+    return next(rows, (Part(None, after=wanted),))
+
+
+def _set_conv_sizes(
+    conv: nn.modules.conv._ConvNd, rows: Dimension, full: Mapping[str, int], narrow: Mapping[str, int]
+) -> None:
+    """Channels from the weight; a grouped convolution has lost whole groups, or channels of each."""
     first, second = conv.weight.shape[:2]
-    old_first = conv.in_channels if conv.transposed else conv.out_channels
-    conv.groups = conv.groups * first // old_first if conv.groups > 1 else 1
+    if conv.groups > 1:
+        in_a_group = (conv.in_channels if conv.transposed else conv.out_channels) // conv.groups
+        conv.groups = first // narrow_position(rows, in_a_group, full, narrow)
     channels = (first, second * conv.groups)
     conv.kernel_size = tuple(conv.weight.shape[2:])
     conv.in_channels, conv.out_channels = channels if conv.transposed else channels[::-1]

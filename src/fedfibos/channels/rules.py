@@ -8,7 +8,9 @@ right: every table is proved (:mod:`fedfibos.channels.check`).
 from __future__ import annotations
 
 import re
+from functools import partial
 
+from fedfibos.channels import index_rules as indices
 from fedfibos.channels import layer_rules as layers
 from fedfibos.channels import shape_rules as shapes
 from fedfibos.channels.rule import Rule
@@ -64,15 +66,18 @@ RULES: dict[str, Rule] = {
     **_named("embedding", layers.embedding),
     **_named("_embedding_bag _embedding_bag_forward_only", layers.embedding_bag),
     **_named("embedding_renorm_", layers.embedding_renorm),
-    **_named("index_select", shapes.index_select),
-    **_named("index", shapes.index_rule),
-    **_named("index_put index_put_ _unsafe_index_put _index_put_impl_", shapes.index_put),
-    **_named("gather", shapes.gather),
+    **_named("index_select", indices.index_select),
+    **_named("index", indices.index_rule),
+    **_named("index_put index_put_ _unsafe_index_put _index_put_impl_", indices.index_put),
+    **_named("gather", indices.gather),
+    **_named("scatter scatter_ scatter_add scatter_add_ scatter_reduce scatter_reduce_", indices.scatter),
     **_named(
-        "scatter scatter_ scatter_add scatter_add_ index_fill index_fill_ index_add index_add_ index_copy",
-        shapes.scatter,
+        "index_fill index_fill_ index_add index_add_ index_copy index_copy_ index_reduce index_reduce_",
+        indices.index_write,
     ),
     **_named("tril triu", shapes.last_two),
+    **_named("diagonal diagonal_copy", shapes.diagonal),
+    **_named("diag_embed", shapes.diag_embed),
     **_named("pixel_shuffle", layers.pixel_shuffle),
     **_named("pixel_unshuffle", layers.pixel_unshuffle),
     **_named("channel_shuffle native_channel_shuffle", layers.channel_shuffle),
@@ -85,7 +90,12 @@ RULES: dict[str, Rule] = {
     **_named("view_as_complex", shapes.as_complex),
     **_named("view_as_real", shapes.as_real),
     **_named(
-        "hardswish hardswish_ _prelu_kernel prelu rrelu_with_noise floor_divide polar masked_fill normal",
+        "hardswish hardswish_ _prelu_kernel prelu rrelu_with_noise floor_divide polar complex masked_fill normal",
+        shapes.of_all,
+    ),
+    **_named(  # gradients that a model computes itself
+        "softplus_backward elu_backward leaky_relu_backward hardtanh_backward hardswish_backward hardsigmoid_backward "
+        "mish_backward log_sigmoid_backward _prelu_kernel_backward _softmax_backward_data _log_softmax_backward_data",
         shapes.of_all,
     ),
     **_named("_cdist_forward _euclidean_dist", layers.distances),
@@ -106,7 +116,7 @@ RULES: dict[str, Rule] = {
 }
 """Name of an operation of ``aten`` -> its rule."""
 
-_SPATIAL = re.compile(r"(pool|upsample|pad|grid_sampler|interpolate).*?([123])d")
+_SPATIAL = re.compile(r"(adaptive|pool|upsample|pad|grid_sampler|interpolate).*?([123])d")
 
 
 def rule_of(name: str) -> Rule | None:
@@ -114,6 +124,6 @@ def rule_of(name: str) -> Rule | None:
     if name in RULES:
         return RULES[name]
     if match := _SPATIAL.search(name):
-        count = int(match[2])
-        return lambda reader, result, *rest, **named: layers.spatial(reader, result, *rest, count=count, **named)
+        count, windows = int(match[2]), match[1] in ("pool", "grid_sampler") or name.endswith("_backward")
+        return partial(layers.spatial, count=count, windows=windows)
     return None

@@ -73,13 +73,13 @@ def narrow_sites(axes: Axes, widths: Mapping[str, int]) -> dict[Site, list[Range
         if entry is None:
             return None
         dim, start, stop, *full = entry
-        first, last = (_narrow_position(dim, position, axes.sizes, sizes) for position in (start, stop))
+        first, last = (narrow_position(dim, position, axes.sizes, sizes) for position in (start, stop))
         return (first, last, full[0]) if full else (first, last)
 
     return {site: [tuple(map(narrow, entries)) for entries in times] for site, times in axes.sites.items()}
 
 
-def _narrow_position(dim: Dimension, position: int, full: Mapping[str, int], narrow: Mapping[str, int]) -> int:
+def narrow_position(dim: Dimension, position: int, full: Mapping[str, int], narrow: Mapping[str, int]) -> int:
     """How many positions are left of the first ``position`` of a dimension."""
     left = 0
     for part in dim:

@@ -59,6 +59,21 @@ def _lengths(sizes: Sequence[Any], ranges: Ranges) -> list[Any]:
     ]
 
 
+def _narrowed(x: Any, sizes: Sequence[Any], ranges: Ranges) -> list[Any]:
+    """Sizes as they are now, of a tensor that has as many positions.
+
+    Examples and channels in one dimension are another number for every batch: then the full model's share of it counts.
+    """
+    now = _lengths(sizes, ranges)
+    if not isinstance(x, Tensor) or -1 in now or math.prod(now) == x.numel():
+        return now
+    shares = [
+        size if own is None or len(own) < 3 else size * (own[1] - own[0]) // own[2]
+        for size, own in zip(now, ranges, strict=True)
+    ]
+    return shares if math.prod(shares) == x.numel() else now
+
+
 def _fits(x: Any, sizes: Sequence[Any], ranges: Ranges) -> bool:
     """Whether the code works out sizes itself, as of examples and channels in one dimension.
 
@@ -76,13 +91,13 @@ def _shape_arguments(first: int, word: str) -> Any:
         if word in kwargs:
             if first and _fits(args[0], kwargs[word], ranges):
                 return args, kwargs
-            return args, {**kwargs, word: _lengths(kwargs[word], ranges)}
-        sizes = args[first:]
+            return args, {**kwargs, word: _narrowed(args[0] if first else None, kwargs[word], ranges)}
+        sizes, x = args[first:], args[0] if first else None
         if first and _fits(args[0], sizes[0] if isinstance(sizes[0], Sequence) else sizes, ranges):
             return args, kwargs
         if isinstance(sizes[0], Sequence):
-            return (*args[:first], _lengths(sizes[0], ranges), *sizes[1:]), kwargs
-        return (*args[:first], *_lengths(sizes, ranges)), kwargs  # numbers, or tensors of one
+            return (*args[:first], _narrowed(x, sizes[0], ranges), *sizes[1:]), kwargs
+        return (*args[:first], *_narrowed(x, sizes, ranges)), kwargs  # numbers, or tensors of one
 
     return apply
 
@@ -198,25 +213,50 @@ def _groups_apply(args: Sequence[Any], kwargs: Mapping[str, Any], ranges: Ranges
     return (args[0], groups, *args[2:]), {k: v for k, v in kwargs.items() if k != "num_groups"}
 
 
+def _groups_of(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """The groups of a call of a convolution: the seventh argument, of transposed ones too."""
+    return args[6] if len(args) > 6 else kwargs.get("groups", 1)
+
+
+def _convolution_seen(dims: Any, result: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Seen | None:
+    x, groups = args[0], _groups_of(args, kwargs)
+    at = x.dim() - args[1].dim() + 1
+    return None if groups == 1 else ((dims(x)[at], 0, x.shape[at] // groups, 0),)
+
+
+def _convolution_apply(args: Sequence[Any], kwargs: Mapping[str, Any], ranges: Ranges) -> Any:
+    (own,) = ranges
+    x = args[0]
+    groups = _groups_of(args, kwargs) if own is None else x.shape[x.dim() - args[1].dim() + 1] // (own[1] - own[0])
+    if len(args) > 6:
+        return (*args[:6], groups, *args[7:]), kwargs
+    return args, {**kwargs, "groups": groups}
+
+
 _VIEW = Sized(_shape_seen, _shape_arguments(1, "size"), lengths=True)
 _RESHAPE = Sized(_shape_seen, _shape_arguments(1, "shape"), lengths=True)
 _NEW = Sized(_shape_seen, _shape_arguments(1, "size"), lengths=True)
 _FACTORY = Sized(_shape_seen, _shape_arguments(0, "size"), lengths=True)
+_CONVOLUTION = Sized(_convolution_seen, _convolution_apply)
 PIECES = Sized(_pieces_seen, _pieces_apply)
 
 SIZED: dict[str, Sized] = {
     **dict.fromkeys(("view", "expand", "broadcast_to"), _VIEW),
     "reshape": _RESHAPE,
-    **dict.fromkeys(("new_zeros", "new_ones", "new_empty", "new_full"), _NEW),
+    **dict.fromkeys(("new", "new_zeros", "new_ones", "new_empty", "new_full"), _NEW),
     **dict.fromkeys(("zeros", "ones", "empty", "full", "rand", "randn"), _FACTORY),
     **dict.fromkeys(("split", "chunk", "split_with_sizes", "tensor_split"), PIECES),
     "unflatten": Sized(_shape_seen, _unflatten_apply, lengths=True),
-    "repeat": Sized(_shape_seen, _repeat_apply),
+    **dict.fromkeys(("repeat", "tile"), Sized(_shape_seen, _repeat_apply)),
     "narrow": Sized(_narrow_seen, _narrow_apply),
     **dict.fromkeys(("__getitem__", "__setitem__"), Sized(_index_seen, _index_apply)),
     **dict.fromkeys(("layer_norm", "rms_norm"), Sized(_normalised_seen, _shape_arguments(1, "normalized_shape"))),
     "pad": Sized(_pad_seen, _pad_apply),
     "group_norm": Sized(_groups_seen, _groups_apply),
+    **dict.fromkeys(
+        (f"conv{way}{n}d" for way in ("", "_transpose") for n in (1, 2, 3)),
+        Sized(_convolution_seen, _convolution_apply),
+    ),
 }
 """Functions of torch whose sizes are noted, by name."""
 
