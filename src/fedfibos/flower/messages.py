@@ -11,6 +11,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
 from fedfibos.channels.costs import Bounded
 from fedfibos.common.validation import checked
 from fedfibos.config.devices import Device
+from fedfibos.flower.failures import failure_of, one_line
 from fedfibos.params import Layout, Params
 from fedfibos.wire.payload import WireError
 
@@ -61,10 +62,10 @@ def payload_in(message: Message) -> bytes:
         WireError: It has none; carries its sender's reason where it gives one.
     """
     if message.has_error():
-        raise WireError(f"it failed: {_one_line(message.error.reason or f'error {message.error.code}')}")
+        raise WireError(failure_of(message.error))
     about, record = message.content.get(ABOUT), message.content.get(PAYLOAD)
     if isinstance(about, ConfigRecord) and isinstance(about.get("refused"), str):
-        raise WireError(_one_line(str(about["refused"])))
+        raise WireError(one_line(str(about["refused"])))
     if not isinstance(record, ArrayRecord) or list(record) != [PAYLOAD] or record[PAYLOAD].stype != _TYPE:
         raise WireError(f"a message must hold one array {PAYLOAD!r} of type {_TYPE!r}")
     return record[PAYLOAD].data
@@ -101,7 +102,7 @@ def note_in(message: Message) -> str | None:
     """What the server says of this client's work before."""
     record = message.content.get(NOTE)
     note = record.get(NOTE) if isinstance(record, ConfigRecord) else None
-    return _one_line(note) if isinstance(note, str) else None
+    return one_line(note) if isinstance(note, str) else None
 
 
 def with_cost(content: RecordDict, seconds: float | None, memory: int | None) -> RecordDict:
@@ -188,7 +189,7 @@ def refused_in(message: Message) -> str | None:
     """Why the server let this node take no part before; None where it did not say."""
     asked = message.content.get(QUESTION)
     reason = asked.get("refused") if isinstance(asked, ConfigRecord) else None
-    return _one_line(reason) if isinstance(reason, str) else None
+    return one_line(reason) if isinstance(reason, str) else None
 
 
 def declaration(
@@ -216,12 +217,12 @@ def member_in(message: Message, node: int) -> Member:
         WireError: Not a declaration, or values that cannot be.
     """
     if message.has_error():
-        raise WireError(f"it failed: {_one_line(message.error.reason or f'error {message.error.code}')}")
+        raise WireError(failure_of(message.error))
     about = message.content.get(ABOUT)
     if not isinstance(about, ConfigRecord):
         raise WireError("it did not declare itself")
     if isinstance(about.get("refused"), str):
-        raise WireError(_one_line(str(about["refused"])))
+        raise WireError(one_line(str(about["refused"])))
     client, capacity, examples = (about.get(key) for key in ("client", "capacity", "examples"))
     if not isinstance(client, int) or not 0 <= client < 2**63:
         raise WireError(f"its client id must be a number from 0, got {client!r}")
@@ -246,7 +247,7 @@ def _device_in(message: Message, client: int) -> Device | None:
     try:
         device: Device = checked(Device, {"name": f"client {client}", "share": 1.0, **limits}, "its limits")
     except ValueError as error:
-        raise WireError(_one_line(str(error))) from None
+        raise WireError(one_line(str(error))) from None
     return device
 
 
@@ -279,9 +280,3 @@ def question_in(message: Message) -> tuple[int, int, float]:
     if not -1 <= counted < t or not 0 < capacity <= 1:
         raise WireError(f"a question for a mask of round {t} cannot have counted {counted} and capacity {capacity:g}")
     return t, counted, capacity
-
-
-def _one_line(text: str) -> str:
-    """A stranger's text: printable, in one line, not too long."""
-    line = " ".join("".join(c if c.isprintable() else " " for c in text).split())
-    return line if len(line) <= 300 else line[:297] + "..."
