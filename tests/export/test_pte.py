@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 import torch
 from torch import nn
 
 from fedfibos.data.images import TensorData
 from fedfibos.export.formats import ExportError, describe, export_submodel, submodel_module
+from fedfibos.export.pte import _held_back
 from fedfibos.export.tracing import contiguous, repeated
 from fedfibos.methods._slicing import prefix
 from fedfibos.model import model_of
@@ -36,12 +39,13 @@ def submodel_of(model, kind):
         pytest.param("slice", "resnet8", 1, marks=pytest.mark.slow),
     ],
 )
-def test_its_own_runtime_computes_what_the_submodel_does(tmp_path, kind, name, batch_size):
+def test_its_own_runtime_computes_what_the_submodel_does(tmp_path, capfd, kind, name, batch_size):
     model = model_of(build(name, 4, (1, 8, 8), seed=1), example=X[:2])
     submodel = submodel_of(model, kind)
     module = submodel_module(model, model.initial_params(), submodel)
     about = describe(submodel, method="heterofl")
     done = export_submodel(module, submodel, X, tmp_path / "sub.pte", about, batch_size=batch_size)
+    assert capfd.readouterr() == ("", "")  # other libraries are not heard
     assert done.difference <= 1e-5
     assert done.read_with == "ExecuTorch's runtime"
     assert done.bytes >= 4 * done.stored * 0.9
@@ -100,3 +104,17 @@ def test_what_cannot_be_traced_is_one_line_and_leaves_no_folder(tmp_path):
         export_submodel(Branching(), full(model.layout), X, tmp_path / "new" / "deep" / "sub.pte")
     assert "\n" not in str(raised.value)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_what_the_runtime_says_is_shown_where_it_fails(capfd):
+    def loading(fails):
+        with _held_back():
+            os.write(2, b"no such operator\n")
+            assert not fails, "failed"
+
+    loading(fails=False)
+    assert capfd.readouterr().err == ""
+    with pytest.raises(AssertionError, match="failed"):
+        loading(fails=True)
+    os.write(2, b"after\n")
+    assert capfd.readouterr().err == "no such operator\nafter\n"

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import logging
+import os
+import tempfile
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from torch import Tensor, nn
@@ -46,7 +49,8 @@ def write_pte(
             said = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
             raise ExportError(f"the network cannot be lowered for ExecuTorch ({said[:300]})") from error
         path.write_bytes(lowered.buffer)
-        method = Runtime.get().load_program(path).load_method("forward")
+        with _held_back():
+            method = Runtime.get().load_program(path).load_method("forward")
         given = [examples] if isinstance(examples, Tensor) else list(examples.values())
         (outputs,) = method.execute(given)
         answer: Tensor = outputs.clone()  # of memory that the program reuses
@@ -55,7 +59,34 @@ def write_pte(
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Without the deprecations that the lowering meets in torch."""
+    """Without what other libraries warn of while they lower: deprecations in torch, kernels of other machines."""
+    before = logging.root.manager.disable
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
+        logging.disable(max(before, logging.WARNING))
+        try:
+            yield
+        finally:
+            logging.disable(before)
+
+
+@contextmanager
+def _held_back() -> Iterator[None]:
+    """Without what the runtime, which is no Python, says of the processor; where it fails, that is shown after all."""
+    try:
+        kept = os.dup(2)
+    except OSError:  # the process has no standard error
         yield
+        return
+    with tempfile.TemporaryFile() as said:
+        os.dup2(said.fileno(), 2)
+        try:
+            yield
+        except BaseException:
+            said.seek(0)
+            with suppress(OSError):
+                os.write(kept, said.read())
+            raise
+        finally:
+            os.dup2(kept, 2)
+            os.close(kept)
