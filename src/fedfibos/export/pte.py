@@ -49,10 +49,10 @@ def write_pte(
             said = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
             raise ExportError(f"the network cannot be lowered for ExecuTorch ({said[:300]})") from error
         path.write_bytes(lowered.buffer)
+        given = [examples] if isinstance(examples, Tensor) else list(examples.values())
         with _held_back():
             method = Runtime.get().load_program(path).load_method("forward")
-        given = [examples] if isinstance(examples, Tensor) else list(examples.values())
-        (outputs,) = method.execute(given)
+            (outputs,) = method.execute(given)
         answer: Tensor = outputs.clone()  # of memory that the program reuses
         return answer
 
