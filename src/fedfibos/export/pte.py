@@ -32,10 +32,11 @@ def write_pte(
         ExportError: The network cannot be traced, or lowered.
     """
     with _quiet(), extra("executorch"):
-        import executorch.exir  # noqa: F401 (first: its parts import each other)
-        from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
-        from executorch.exir import to_edge_transform_and_lower
-        from executorch.runtime import Runtime
+        with _held_back():
+            import executorch.exir  # noqa: F401 (first: its parts import each other)
+            from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
+            from executorch.exir import to_edge_transform_and_lower
+            from executorch.runtime import Runtime
 
         # Lowering a convolution that was traced on fewer than 16 examples allows at most 15.
         most = max(MOST, len(first_tensor(examples)))
