@@ -5,17 +5,17 @@ from __future__ import annotations
 from flwr.app import Error
 from flwr.common.constant import ErrorCode
 
-LOST = {
-    ErrorCode.MESSAGE_UNAVAILABLE: "its question expired, or the node left, before it answered",
-    ErrorCode.REPLY_MESSAGE_UNAVAILABLE: "its answer expired before it was collected",
-    ErrorCode.NODE_UNAVAILABLE: "it is out of reach: no sign of life came from its node",
-}
-"""Flower's errors that say nothing of the client's code -> what happened."""
-
 
 def failure_of(error: Error) -> str:
-    """The reason, in one line."""
-    return LOST.get(error.code) or f"it failed: {one_line(error.reason or f'error {error.code}')}"
+    """The reason, in one line; three of Flower's errors say nothing of the client's code."""
+    match error.code:
+        case ErrorCode.MESSAGE_UNAVAILABLE:
+            return "its question expired, or the node left, before it answered"
+        case ErrorCode.REPLY_MESSAGE_UNAVAILABLE:
+            return "its answer expired before it was collected"
+        case ErrorCode.NODE_UNAVAILABLE:
+            return "it is out of reach: no sign of life came from its node"
+    return f"it failed: {one_line(error.reason or f'error {error.code}')}"
 
 
 def one_line(text: str) -> str:
