@@ -116,7 +116,7 @@ def _ceilings(small: Path) -> dict[str, list[Record]]:
 
 def load_dense(small: Path) -> Study:
     """The confirmation of estimates on all parameters; its names of methods are those of the other studies."""
-    splits = {"high": "two classes a client", "dirichlet": "Dirichlet 0.3"}
+    splits = {"high": "two classes a client", "low": "five classes a client", "dirichlet": "Dirichlet 0.3"}
     names = {"fedfibos": "fedfibos-none", "fedfibos-dense": "fedfibos-none-dense"}
     cells = {
         cell: {names.get(method, method): records for method, records in methods.items()}
@@ -127,7 +127,7 @@ def load_dense(small: Path) -> Study:
 
 def load_nested(small: Path) -> Study:
     """Nested steps, saliency and channels, beside what the other studies have of the same cells."""
-    splits = {"high": "two classes a client", "dirichlet": "Dirichlet 0.3"}
+    splits = {"high": "two classes a client", "low": "five classes a client", "dirichlet": "Dirichlet 0.3"}
     names = {"fedfibos": "fedfibos-none"}  # the default has another name in the study with new seeds
     cells: dict[Cell, dict[str, list[Record]]] = {}
     for study in ("cifar10", "cifar10-prior", "cifar10-dense", "cifar10-nested"):
@@ -146,7 +146,7 @@ def load_devices(small: Path) -> Study:
 
 def load_normalised(small: Path) -> Study:
     """The same with GroupNorm."""
-    splits = {"high": "two classes a client", "dirichlet": "Dirichlet 0.3"}
+    splits = {"high": "two classes a client", "low": "five classes a client", "dirichlet": "Dirichlet 0.3"}
     return Study("CIFAR-10", splits, _cells(small, "cifar10-norm"), tuning=_tuning(small / "cifar10-norm-tuning"))
 
 

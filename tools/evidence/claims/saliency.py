@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from evidence.claims.lead import lead
 from evidence.compared import PLACES, between, side_by_side
-from evidence.records import CELLS, DIRICHLET, DIRICHLET_UNIFORM, MAIN, SUBMODELS, Cell, Study
+from evidence.records import DIRICHLET, DIRICHLET_UNIFORM, MAIN, SUBMODELS, Cell, Study
 from evidence.words import claim, verdict
 from fedfibos.common.statistics import Spread
 
@@ -19,7 +19,7 @@ def section(study: Study, hundred: Study, digits: Study) -> list[str]:
     best, alike_trained = "saliency-nested-rare-momentum", "fiarse-nested-momentum"
     ours = ("saliency-nested", "saliency-nested-rare", best)
     rows = []
-    for cell in CELLS:
+    for cell in study.in_order():
         against_fiarse = [(name, "fiarse") for name in (*ours, "fiarse-nested")]
         rows += between(study, cell, *against_fiarse, ("saliency-nested", "fiarse-nested"), (best, alike_trained))
     for cell in hundred.in_order():
