@@ -110,7 +110,8 @@ NOT_SHOWN = """## What is not shown
 - Learning rates, and the momentum at the server, were tuned on one seed and one split of CIFAR-10. CIFAR-100 has the
   same rates.
 - Nested steps, saliency and channels were run on CIFAR-10, with few seeds on CIFAR-100, on the digits, and with one
-  seed on [a pretrained encoder](pretrained.md), where they do not help.
+  seed on [a pretrained encoder](pretrained.md). There nested steps do not help channels, and masks by saliency need a
+  floor and estimates in every round to reach the default.
 - [The deep network](evidence/cifar10.md#a-deep-network-with-batch-normalisation) has 80 rounds, and most of its lines
   have one seed. No method's rate was tuned there.
 - AG News has two thirds of its training texts, and the images went through JPEG
