@@ -48,6 +48,7 @@ TITLES = {
     "channels": "channels",
     "channels-nested": "channels, nested",
     "channels-nested-tuned": "channels, nested, lr .025",
+    "fiarse-momentum": "FIARSE, momentum",
     "fiarse-nested-momentum": "FIARSE, nested, momentum",
     "fiarse-nested-momentum-7": "FIARSE, nested, momentum .7",
     "saliency-nested-rare-momentum": "saliency, nested, rare, momentum",
